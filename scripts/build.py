@@ -1,0 +1,37 @@
+"""Build the site: stories to figures and notebooks, then pages, as `mkdocs build` does.
+
+    python scripts/build.py                  into site/
+    python scripts/build.py --force          run every story and lab again
+    python scripts/build.py --device cuda    run the labs on a GPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+from snippets import ROOT
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu", help="for labs")
+    parser.add_argument("--force", action="store_true", help="run all stories, stale or not")
+    parser.add_argument("--jobs", type=int, help="stories at once (default: one a core)")
+    parser.add_argument("--site-dir", default=str(ROOT / "site"), help="where the site goes")
+    options = parser.parse_args()
+    stories = [sys.executable, ROOT / "scripts" / "stories.py", "--device", options.device]
+    stories += ["--force"] * options.force
+    stories += ["--jobs", str(options.jobs)] if options.jobs else []
+    site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", options.site_dir]
+    environment = os.environ | {"MHATTN_DEVICE": options.device}
+    return (
+        subprocess.run(stories, cwd=ROOT).returncode
+        or subprocess.run(site, cwd=ROOT, env=environment).returncode
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+"""The MkDocs hook: runs stale stories, hands what they yield to the pages, builds /zh/ after /.
+
+mkdocs.yml is the English site and docs/zh.yml the Chinese one; MkDocs loads this file once for each.
+Here stands what happens when; what is done stands in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import posixpath
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import katex
+import notebooks
+import page_html
+import pages
+import stories
+import tables
+from markdown.extensions.toc import nest_toc_tokens
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import CombinedEvent, event_priority
+from mkdocs.structure.files import File
+from mkdocs.structure.toc import get_toc
+from mkdocs.utils import CountHandler
+from snippets import DOCS, LABS, ROOT, SNIPPETS, SnippetError, shown_section
+
+DOWNLOADS = {
+    "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
+    "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
+}
+
+
+class Site:
+    """One language's build, from its configuration to its last page."""
+
+    command = "build"
+
+    def __init__(self, config):
+        self.language = config.theme["language"]
+        self.final = Path(config.site_dir)
+        self.results = current_results(os.environ.get("MHATTN_DEVICE", "cpu"))
+        self.cells: dict[str, list[notebooks.Cell]] = {}
+        self.texts: dict[str, str] = {}
+        self.drafts = tempfile.TemporaryDirectory(prefix="mhattn-")
+        self.figures = {
+            f"{name}/{figure.name}": figure
+            for name, folder in self.results.items()
+            for figure in sorted(folder.glob("*.svg"))
+        }
+
+    @property
+    def leads(self) -> bool:
+        return self.language == "en"
+
+
+site: Site
+
+
+def current_results(device: str) -> dict[str, Path]:
+    """The folder of every story's results, after running what is missing or stale."""
+    device = stories.choose_device(device)
+    if None in (found := stories.results(device)).values():
+        command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        if done.returncode:
+            raise PluginError(done.stdout or f"stories.py ended with code {done.returncode}")
+        found = stories.results(device)
+    if missing := [name for name, folder in found.items() if folder is None]:
+        raise PluginError(f"stories changed while they ran: {', '.join(missing)}; build again")
+    return found
+
+
+def on_startup(command, dirty):
+    Site.command = command
+
+
+def on_config(config):
+    global site
+    os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
+    logging.getLogger("jieba").setLevel(logging.WARNING)
+    site = Site(config)
+    config.extra_css = ["assets/katex/katex.min.css", "assets/site.css"]
+    config.mdx_configs["pymdownx.snippets"]["base_path"] = [str(p) for p in (SNIPPETS, LABS, ROOT)]
+    if site.leads and Site.command != "serve":
+        # Build beside the site and rename at the end: it appears whole or not at all.
+        config.site_dir = str(site.final.with_name(f".{site.final.name}.{os.getpid()}"))
+    return config
+
+
+def commit_time() -> str:
+    """When the commit was made: the same commit gives the same bytes."""
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "0"
+    except OSError:  # no git, as in a downloaded archive
+        return "0"
+
+
+@event_priority(100)  # before mkdocs-jupyter looks for notebooks
+def add_files(files, config):
+    def add(uri, **source):
+        if old := files.get_file_from_path(uri):
+            files.remove(old)
+        files.append(File.generated(config, uri, **source))
+
+    add("assets/katex/katex.min.css", content=katex.stylesheet())
+    for font in katex.fonts():
+        add(f"assets/katex/fonts/{font.name}", abs_src_path=str(font))
+    for asset in sorted((DOCS / "assets").iterdir()):
+        add(f"assets/{asset.name}", abs_src_path=str(asset))
+    for name, figure in site.figures.items():
+        add(f"figures/{name}", abs_src_path=str(figure))
+    if site.leads:
+        urls = [config.site_url + part + "sitemap.xml" for part in ("", "zh/")]
+        add("robots.txt", content="".join(f"Sitemap: {url}\n" for url in urls))
+    for page in list(files.documentation_pages()):
+        if page.abs_src_path:
+            add_downloads(page, config, files, add)
+    return files
+
+
+@event_priority(-100)
+def keep_paths(files, config):
+    """mkdocs-jupyter's wrapper forgets where a generated file lies."""
+    for file in files:
+        if hasattr(file, "file"):
+            file.abs_src_path = file.file.abs_src_path
+    return files
+
+
+on_files = CombinedEvent(add_files, keep_paths)
+
+
+def add_downloads(page, config, files, add):
+    """Make a page's notebook and script; a lab's page becomes its executed notebook."""
+    uri, text = page.src_uri, Path(page.abs_src_path).read_text(encoding="utf-8")
+    site.texts[uri] = text
+    check_includes(page, text)
+
+    def url(target):
+        linked = files.get_file_from_path(notebooks.resolve(uri, target))
+        if linked is None:
+            raise PluginError(f"{page.abs_src_path}: there is no page {target}")
+        return config.site_url + linked.url.removeprefix("./")
+
+    def cite(key):
+        return f"[{tables.short_name(key)}]({tables.bibliography()[key]['url']})"
+
+    cells = notebooks.cells(text, url, cite)
+    if not any(cell.section for cell in cells):
+        return
+    site.cells[uri] = cells
+    name, results = uri.removesuffix(".md"), site.results.get(Path(uri).stem)
+    made = notebooks.notebook(cells, results)
+    add(f"downloads/{name}.ipynb", content=made)
+    add(f"downloads/{name}.py", content=notebooks.script(cells, results))
+    if uri.startswith("labs/"):
+        draft = Path(site.drafts.name, name + ".ipynb")
+        draft.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_text(made, encoding="utf-8")
+        add(uri, abs_src_path=str(draft))
+
+
+def check_includes(page, text):
+    """Fail where a page includes what is not there, or cites or draws what nobody knows."""
+    for part in pages.skeleton(text):
+        try:
+            if part.kind == "include":
+                shown_section(part.value)
+            elif part.kind == "citation":
+                tables.short_name(part.value)
+            elif part.kind == "figure" and "figures/" in part.value:
+                if part.value.split("figures/")[1] not in site.figures:
+                    raise SnippetError(f"no story draws {part.value}")
+        except (SnippetError, tables.UnknownCitation) as error:
+            raise PluginError(f"{page.abs_src_path}:{part.line}: {error}") from None
+
+
+def on_page_markdown(markdown, page, config, files):
+    uri = page.file.src_uri
+    if uri.startswith("labs/"):
+        return markdown  # a notebook; its cells were made in add_downloads
+    home = posixpath.relpath("bibliography.md", posixpath.dirname(uri))
+
+    def cite(match):
+        return f"[{tables.short_name(match['target'])}]({home}#{match['target']})"
+
+    markdown = pages.CITATION.sub(cite, markdown)
+    markdown = markdown.replace("<!-- bibliography -->", tables.bibliography_markdown())
+    return markdown.replace("<!-- glossary -->", tables.glossary_markdown(site.language))
+
+
+def on_page_content(html, page, config, files):
+    uri = page.file.src_uri
+    if uri.startswith("labs/"):
+        tokens = heading_tokens(site.texts[uri])
+        figures = pages.FIGURE.findall(site.texts[uri])
+        html = page_html.slim_notebook(html, [token["id"] for token in tokens], figures)
+        page.toc = get_toc(nest_toc_tokens(tokens))
+        page.edit_url = f"{config.repo_url.rstrip('/')}/{config.edit_uri.strip('/')}/{uri}"
+    try:
+        html = page_html.with_math(html)
+    except katex.KatexError as error:
+        raise PluginError(f"{config.docs_dir}/{uri}: {error}") from None
+    sources = {c.section.shown: c.section.code for c in site.cells.get(uri, []) if c.section}
+    html = page_html.with_copies(page_html.with_figures(html, site.figures), sources)
+    html = page_html.fold_docstrings(html)
+    if uri in site.cells:
+        name = page.file.src_uri.removesuffix(".md")
+        up = posixpath.relpath("downloads", page.url or ".")
+        links = [f'href="{up}/{name}.{ending}" download' for ending in ("ipynb", "py")]
+        line = f'<p class="mh-downloads">{DOWNLOADS[site.language].format(*links)}</p>'
+        html = html.replace("</h1>", "</h1>\n" + line, 1)
+    return html
+
+
+def heading_tokens(text):
+    matches = [pages.HEADING.match(line) for line in text.splitlines()]
+    return [
+        {"level": len(m["level"]), "id": m["id"], "name": m["title"], "html": m["title"]}
+        | {"data-toc-label": ""}
+        for m in matches
+        if m and m["id"]
+    ]
+
+
+def on_post_build(config):
+    site.drafts.cleanup()
+    if not site.leads:
+        return
+    chinese = load_config(
+        str(DOCS / "zh.yml"),
+        site_dir=str(Path(config.site_dir, "zh")),
+        site_url=config.site_url + "zh/",
+        strict=config.strict,
+    )
+    chinese.plugins.on_startup(command=Site.command, dirty=False)
+    build(chinese)
+    if Site.command != "serve":
+        handlers = logging.getLogger("mkdocs").handlers
+        if not any(h.get_counts() for h in handlers if isinstance(h, CountHandler)):
+            replace(site.final, Path(config.site_dir))
+            config.site_dir = str(site.final)
+
+
+def replace(final, draft):
+    """Put the draft in the site's place; whatever was there goes."""
+    old = final.with_name(f".{final.name}.{os.getpid()}.old")
+    if final.exists():
+        final.rename(old)
+    draft.rename(final)
+    shutil.rmtree(old, ignore_errors=True)
+    for left in final.parent.glob(f".{final.name}.*"):  # from builds that were killed
+        if not is_running(left.name.split(".")[2]):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def is_running(pid):
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, ValueError, OSError):
+        return False
+    return True
+
+
+def on_build_error(error):
+    if "site" in globals() and site.leads and Site.command != "serve":
+        shutil.rmtree(site.final.with_name(f".{site.final.name}.{os.getpid()}"), ignore_errors=True)

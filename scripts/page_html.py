@@ -1,0 +1,144 @@
+"""What is done to a page's HTML after Markdown: math, figures, copied code, notebooks' weight."""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from pathlib import Path
+
+import katex
+from bs4 import BeautifulSoup
+from snippets import ROOT, console_code, runnable
+
+MATH = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<tex>.*?)</(?P=tag)>', re.S)
+IMAGE = re.compile(r'<img alt="(?P<alt>[^"]*)" src="[^"]*?figures/(?P<name>[\w/-]+\.svg)" ?/?>')
+BLOCK = re.compile(
+    r'<div class="language-(?P<language>pycon|python|py) highlight">'
+    r"(?P<inner>.*?<code>(?P<code>.*?)</code>.*?)</div>",
+    re.S,
+)
+DOCSTRING = re.compile(
+    r'<span class="sd">(?P<text>(?:&quot;|"){3}.*?)(?:&quot;|"){3}</span>', re.S
+)
+API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
+VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
+HEADING = re.compile(
+    r'<h(?P<level>\d) id="[^"]*">(?P<title>.*?)<a class="anchor-link".*?</a></h\d>', re.S
+)
+DOLLARS = re.compile(r"(?P<bar>\$\$?)(?P<tex>[^$]+)(?P=bar)")
+
+
+def plain_text(html: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", html))
+
+
+def with_math(html: str) -> str:
+    """Formulas rendered, and wrapped so that a wide one scrolls by itself."""
+
+    def replace(match: re.Match) -> str:
+        tex = unescape(match["tex"]).strip()[2:-2].strip()
+        if match["tag"] == "span":
+            return katex.render(tex)
+        return f'<div class="mh-formula" tabindex="0">{katex.render(tex, display=True)}</div>'
+
+    return MATH.sub(replace, html)
+
+
+def with_figures(html: str, figures: dict[str, Path]) -> str:
+    """Figures in the page itself, so that they take its colours and its font."""
+
+    def replace(match: re.Match) -> str:
+        svg = figures[match["name"]].read_text(encoding="utf-8").strip()
+        label = f'<svg class="mh-figure" role="img" aria-label="{match["alt"]}" '
+        return svg.replace("<svg ", label, 1)
+
+    return IMAGE.sub(replace, html)
+
+
+def with_copies(html: str, sources: dict[str, str]) -> str:
+    """Each block of Python carries, for the copy button, the code that runs when it is pasted.
+
+    Args:
+        html: the page.
+        sources: for the text of each block that shows a file's section, the code to copy.
+    """
+
+    def replace(match: re.Match) -> str:
+        code = plain_text(match["code"])
+        shown = html.rfind('id="mhattn.', 0, match.start())
+        if match["language"] == "pycon":
+            code = console_code(code)
+            if shown >= 0:  # an example from a docstring: it sees the names of its module
+                name = API_ID.match(html, shown)[1]
+                code = runnable(code, module_of(name))
+        else:
+            code = sources.get(code.strip(), code)
+        attribute = escape(code.rstrip("\n"), quote=True).replace("\n", "&#10;")
+        language = match["language"]
+        return f'<div class="language-{language} highlight" data-copy="{attribute}">{match["inner"]}</div>'
+
+    return BLOCK.sub(replace, html)
+
+
+def module_of(name: str) -> Path:
+    """The file of the module that defines ``name``, as in ``mhattn.masks.causal_mask``."""
+    parts = name.split(".")
+    for stop in range(len(parts), 1, -1):
+        if (path := ROOT.joinpath(*parts[:stop]).with_suffix(".py")).is_file():
+            return path
+    return ROOT / parts[0] / "__init__.py"
+
+
+def slim_notebook(html: str, ids: list[str], figures: list[tuple[str, str]]) -> str:
+    """A notebook's page from its cells alone, as slim as the others.
+
+    mkdocs-jupyter brings half a megabyte of styles, and scripts from other hosts; none is kept.
+
+    Args:
+        html: what mkdocs-jupyter made.
+        ids: the ids of the notebook's headings, in order.
+        figures: the alt text and the path of each of its figures, in order.
+    """
+    soup, parts = BeautifulSoup(html, "html.parser"), []
+    images = [f'<p><img alt="{escape(alt)}" src="{path}" /></p>' for alt, path in figures]
+    for cell in soup.select(".jp-Notebook-cell[id]"):
+        if prose := cell.select_one(".jp-RenderedMarkdown"):
+            parts.append(_prose(prose.decode_contents()))
+            continue
+        code = cell.select_one(".highlight-ipynb pre").decode_contents().strip("\n")
+        parts.append(f'<div class="language-python highlight"><pre><code>{code}\n</code></pre></div>')
+        for output in cell.select(".jp-OutputArea-output"):
+            if text := output.find("pre"):
+                text = text.decode_contents().rstrip("\n")
+                parts.append(f'<pre class="mh-result">{text}</pre>')
+            else:
+                parts.append(images.pop(0))
+    remaining = iter(ids)
+    return HEADING.sub(lambda match: _heading(match, next(remaining)), "\n".join(parts))
+
+
+def _heading(match: re.Match, slug: str) -> str:
+    link = f'<a class="headerlink" href="#{slug}" title="Permanent link">#</a>'
+    return f'<h{match["level"]} id="{slug}">{match["title"]}{link}</h{match["level"]}>'
+
+
+def _prose(html: str) -> str:
+    pieces = VERBATIM.split(html)
+    pieces[::2] = [DOLLARS.sub(_arithmatex, piece) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _arithmatex(match: re.Match) -> str:
+    if match["bar"] == "$":
+        return f'<span class="arithmatex">\\({match["tex"]}\\)</span>'
+    return f'<div class="arithmatex">\\[{match["tex"]}\\]</div>'
+
+
+def fold_docstrings(html: str) -> str:
+    """In source that a page shows, of each docstring the first line; the reference has the rest."""
+    return BLOCK.sub(lambda m: DOCSTRING.sub(_first_line, m[0]), html)
+
+
+def _first_line(match: re.Match) -> str:
+    first, *rest = match["text"].split("\n")
+    return f'<span class="sd">{first}&quot;&quot;&quot;</span>' if rest else match[0]

@@ -1,0 +1,145 @@
+"""Read the files whose code the pages show: their named sections, and the code in them."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import re
+import symtable
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SNIPPETS = DOCS / "snippets"
+LABS = DOCS / "labs"
+LANGUAGES = ("en", "zh")
+
+MARKER = re.compile(r"^\s*# --8<-- \[(?P<kind>start|end):(?P<name>[\w-]+)\]\s*$")
+
+
+class SnippetError(Exception):
+    """A snippet file that cannot be read or run; the message says file, line and why."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One named section: ``text`` starts on line ``line`` of ``path``, counted from 1."""
+
+    path: Path
+    name: str
+    line: int
+    text: str
+
+    @property
+    def is_story(self) -> bool:
+        return self.path.suffix == ".pycon"
+
+    @property
+    def shown(self) -> str:
+        """The section as a page shows it."""
+        return textwrap.dedent(self.text).strip()
+
+    @property
+    def code(self) -> str:
+        """The section as a reader would type it into a file: no prompts, no outputs."""
+        if self.is_story:
+            return console_code(self.text)
+        code = self.shown + "\n"
+        return code if self.path.parent == LABS else runnable(code, self.path)
+
+    def examples(self) -> list[doctest.Example]:
+        try:
+            return doctest.DocTestParser().get_examples(self.text, str(self.path))
+        except ValueError as error:
+            raise SnippetError(f"{self.path}:{self.line}: in section {self.name!r}: {error}") from None
+
+
+def sections(path: Path) -> dict[str, Section]:
+    """The sections of a file in order of appearance, or a `SnippetError` that names the line."""
+    found: dict[str, Section] = {}
+    name, start, lines = None, 0, path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        if not (marker := MARKER.match(line)):
+            continue
+        kind, this = marker["kind"], marker["name"]
+        if kind == "start" and (name is not None or this in found):
+            raise SnippetError(f"{path}:{number}: section {this!r} starts inside another or twice")
+        if kind == "end" and this != name:
+            raise SnippetError(f"{path}:{number}: section {this!r} ends but did not start")
+        if kind == "start":
+            name, start = this, number + 1
+        else:
+            text = "\n".join(lines[start - 1 : number - 1]) + "\n"
+            found[this], name = Section(path, this, start, text), None
+    if name is not None:
+        raise SnippetError(f"{path}:{start - 1}: section {name!r} has no end")
+    return found
+
+
+def shown_section(reference: str) -> Section:
+    """The section that ``--8<-- "reference"`` shows, as in ``masks.pycon:causal``."""
+    file, _, name = reference.partition(":")
+    for base in (SNIPPETS, LABS, ROOT):
+        if (path := base / file).is_file():
+            if name not in (found := sections(path)):
+                raise SnippetError(f"{path}: there is no section {name!r}")
+            return found[name]
+    raise SnippetError(f"there is no file {file!r} in docs/snippets, docs/labs or the project")
+
+
+def console_code(text: str) -> str:
+    """The code of an interactive session, without prompts, outputs and ``# (1)!`` markers."""
+    lines = [line[4:] for line in text.splitlines() if re.match(r"(>>>|\.\.\.)( |$)", line)]
+    return "".join(re.sub(r"\s*# \(\d+\)!?$", "", line) + "\n" for line in lines)
+
+
+def runnable(code: str, module: Path) -> str:
+    """A piece of the package's own source, with the imports that it needs to run by itself."""
+    lines = import_lines(module)
+    needed = [lines[name] for name in sorted(free_names(code)) if name in lines]
+    header = "\n".join(dict.fromkeys(needed))
+    return f"{header}\n\n\n{code}" if header else code
+
+
+def free_names(code: str) -> set[str]:
+    """The global names that a piece of code reads but does not bind."""
+
+    def walk(table: symtable.SymbolTable):
+        top = table.get_type() == "module"
+        for symbol in table.get_symbols():
+            if symbol.is_referenced() and (top or symbol.is_global()):
+                yield symbol.get_name()
+        for child in table.get_children():
+            yield from walk(child)
+
+    table = symtable.symtable(code, "<section>", "exec")
+    bound = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported()}
+    return set(walk(table)) - bound - set(dir(builtins))
+
+
+def import_lines(module: Path) -> dict[str, str]:
+    """For each global name of a module of the package, the line that imports it elsewhere."""
+    package = module.relative_to(ROOT).parts[0]
+    name = package if module.stem == "__init__" else f"{package}.{module.stem}"
+    lines = {}
+    for node in ast.parse(module.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            source = node.module if not node.level else ".".join(filter(None, [package, node.module]))
+            for alias in node.names:
+                asname = f" as {alias.asname}" if alias.asname else ""
+                lines[alias.asname or alias.name] = f"from {source} import {alias.name}{asname}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                asname = f" as {alias.asname}" if alias.asname else ""
+                lines[alias.asname or alias.name.split(".")[0]] = f"import {alias.name}{asname}"
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            lines[node.name] = f"from {name} import {node.name}"
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    lines[target.id] = f"from {name} import {target.id}"
+    return lines

@@ -1,0 +1,183 @@
+"""Run the stories and labs whose results are missing or stale, each in a process of its own.
+
+A story is a doctest (docs/snippets/*.pycon): what it prints must be what its file says. A lab
+(docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
+filed in .cache/stories under a hash of all that they depend on, whole or not at all.
+
+    python scripts/stories.py                    run what is missing or stale
+    python scripts/stories.py --rewrite masks    put what the story prints now into its file
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import sys
+import tempfile
+from importlib.metadata import version
+from multiprocessing.connection import wait
+from pathlib import Path
+
+from snippets import LABS, ROOT, SNIPPETS, SnippetError
+from tqdm import tqdm
+
+CACHE = ROOT / ".cache" / "stories"
+RUNNER = ["snippets.py", "stories.py", "story_runner.py", "svg.py"]
+PRELOAD = ["torch", "matplotlib.pyplot", "story_runner"]
+
+
+def all_stories() -> list[Path]:
+    return sorted(SNIPPETS.glob("*.pycon")) + sorted(LABS.glob("*.py"))
+
+
+def choose_device(name: str) -> str:
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def package_hash() -> str:
+    """What every result depends on besides its story: the package, the runner, the versions."""
+    digest = hashlib.sha256()
+    sources = [*ROOT.glob("mhattn/*.py"), *ROOT.glob("mhattn/*.toml")]
+    for path in [*sorted(sources), *(ROOT / "scripts" / name for name in RUNNER)]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    versions = [f"{name} {version(name)}" for name in ("torch", "matplotlib", "numpy")]
+    digest.update("\n".join([platform.python_version(), *versions]).encode())
+    return digest.hexdigest()
+
+
+def result_folder(story: Path, device: str, package: str) -> Path:
+    text = b"\0".join([story.read_bytes(), device.encode(), package.encode()])
+    return CACHE / story.stem / hashlib.sha256(text).hexdigest()[:32]
+
+
+def is_whole(folder: Path) -> bool:
+    """Does the folder hold just the files, byte for byte, that its run wrote?"""
+    try:
+        manifest = json.loads((folder / "manifest.json").read_text())
+        return manifest == file_hashes(folder)
+    except (OSError, ValueError):
+        return False
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.iterdir() if path.name != "manifest.json")
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def results(device: str = "cpu") -> dict[str, Path | None]:
+    """For every story, the folder with its results, or None where it has to be run."""
+    package = package_hash()
+    folders = {story.stem: result_folder(story, device, package) for story in all_stories()}
+    return {name: folder if is_whole(folder) else None for name, folder in folders.items()}
+
+
+def _run_one(story: Path, folder: Path, device: str, answer) -> None:
+    """In a process of its own: run a story beside ``folder``, then rename it into place."""
+    from story_runner import run
+
+    draft = None
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
+        run(story, draft, device)
+        (draft / "manifest.json").write_text(json.dumps(file_hashes(draft), indent=1))
+        if not is_whole(folder):  # another build may have been faster
+            shutil.rmtree(folder, ignore_errors=True)
+            draft.rename(folder)
+        answer.send(None)
+    except SnippetError as error:
+        answer.send(str(error))
+    except OSError as error:
+        if not is_whole(folder):
+            answer.send(f"{story}: the results cannot be written: {error}")
+    finally:
+        if draft:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def run_stories(device: str, *, force: bool = False, jobs: int | None = None) -> list[str]:
+    """Run what is missing or stale, or with ``force`` all; the errors, one text a failed story."""
+    package, errors, running = package_hash(), [], {}
+    folders = {story: result_folder(story, device, package) for story in all_stories()}
+    todo = [story for story, folder in folders.items() if force or not is_whole(folder)]
+    make_cache(folders[story] for story in todo)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    with tqdm(total=len(todo), desc="stories", disable=None) as bar:
+        while todo or running:
+            while todo and len(running) < (jobs or os.cpu_count() or 1):
+                story = todo.pop(0)
+                answer, theirs = context.Pipe(duplex=False)
+                if force:
+                    shutil.rmtree(folders[story], ignore_errors=True)
+                process = context.Process(
+                    target=_run_one, args=(story, folders[story], device, theirs)
+                )
+                process.start()
+                theirs.close()
+                running[answer] = story, process
+            for answer in wait(list(running)):
+                story, process = running.pop(answer)
+                errors += _error(answer, story, process)
+                bar.update()
+    return errors
+
+
+def _error(answer, story: Path, process) -> list[str]:
+    try:
+        error = answer.recv()
+    except EOFError:
+        process.join()
+        error = f"{story}: its process ended with exit code {process.exitcode}, without a result"
+    process.join()
+    return [error] if error else []
+
+
+def make_cache(folders) -> None:
+    """Make the folders' parents, and clear away what killed builds and old versions left there."""
+    try:
+        for folder in folders:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            old = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+            for path in old[:-8]:
+                shutil.rmtree(path, ignore_errors=True)
+    except OSError as error:
+        raise SnippetError(f"{CACHE}: the results cannot be written: {error}") from None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu")
+    parser.add_argument("--force", action="store_true", help="run all, stale or not")
+    parser.add_argument("--jobs", type=int, help="how many at once (default: one a core)")
+    parser.add_argument("--rewrite", metavar="STORY", help="rewrite a story's expected outputs")
+    options = parser.parse_args()
+    # The fork server and its children must see this tree's package, not an installed one.
+    path = [str(ROOT), str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")]
+    os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, path)), "MPLBACKEND": "Agg"}
+    try:
+        if options.rewrite:
+            sys.path[:0] = path[:2]
+            from story_runner import rewrite
+
+            rewrite(SNIPPETS / f"{options.rewrite}.pycon")
+            return 0
+        device = choose_device(options.device)
+        errors = run_stories(device, force=options.force, jobs=options.jobs)
+    except SnippetError as error:
+        errors = [str(error)]
+    for error in errors:
+        print(error)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

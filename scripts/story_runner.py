@@ -1,0 +1,156 @@
+"""What runs in a story's own process: the code, its figures, its outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import json
+import os
+import traceback
+import warnings
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+from snippets import Section, SnippetError, sections
+from svg import site_svg
+
+LOOK = {
+    "svg.fonttype": "none",
+    "figure.figsize": (4.2, 2.6),
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "legend.frameon": False,
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def run(story: Path, folder: Path, device: str) -> None:
+    """Run a story or lab and write its figures and ``outputs.json`` into ``folder``.
+
+    Labs run with ``device`` as torch's default. Stories print exact numbers that come from
+    the CPU's random generator, so they always run there.
+    """
+    prepare()
+    run_section, namespace = run_lab_section, {"__name__": "__main__"}
+    if story.suffix == ".pycon":
+        run_section = run_story_section
+    else:
+        torch.set_default_device(device)
+    outputs = {}
+    for section in sections(story).values():
+        text = run_section(section, namespace)
+        outputs[section.name] = {"text": text, "figure": save_figure(section, folder)}
+    (folder / "outputs.json").write_text(json.dumps(outputs, indent=1), encoding="utf-8")
+
+
+def prepare() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("error")
+    plt.rcParams.update(LOOK)
+    os.environ["COLUMNS"] = "80"
+
+
+class _Recorder(doctest.DocTestRunner):
+    """Notes what each example printed and stops at the first that printed something else."""
+
+    def __init__(self, strict: bool):
+        super().__init__(verbose=False, optionflags=0)
+        self.strict, self.got = strict, {}
+
+    def report_start(self, out, test, example):
+        pass
+
+    def report_success(self, out, test, example, got):
+        self.got[example.lineno] = got
+
+    def report_failure(self, out, test, example, got):
+        self.got[example.lineno] = got
+        if self.strict:
+            expected = _indent(example.want) or "    nothing"
+            raise self.error(test, example, f"expected\n{expected}\ngot\n{_indent(got)}")
+
+    def report_unexpected_exception(self, out, test, example, exc_info):
+        raise self.error(test, example, "".join(traceback.format_exception_only(exc_info[1])))
+
+    def error(self, test, example, why: str) -> SnippetError:
+        line = test.lineno + example.lineno + 1
+        code = _indent(example.source)
+        return SnippetError(f"{test.filename}:{line}: in section {test.name!r}\n{code}\n{why}")
+
+
+def _indent(text: str) -> str:
+    return "\n".join("    " + line for line in text.rstrip("\n").split("\n"))
+
+
+def run_story_section(section: Section, namespace: dict, strict: bool = True) -> str:
+    """Run a section of a story; what it prints, or a `SnippetError` where that is not expected."""
+    examples = section.examples()
+    test = doctest.DocTest(
+        examples, namespace, section.name, str(section.path), section.line - 1, section.text
+    )
+    test.globs = namespace  # DocTest took a copy; sections go on where the one before stopped
+    recorder = _Recorder(strict)
+    recorder.run(test, clear_globs=False, out=lambda text: None)
+    section_got = [recorder.got[example.lineno] for example in examples]
+    if not strict:
+        return json.dumps(section_got)
+    return "".join(section_got)
+
+
+def run_lab_section(section: Section, namespace: dict) -> str:
+    """Run a section of a lab; what it prints."""
+    printed = io.StringIO()
+    try:
+        code = compile("\n" * (section.line - 1) + section.text, str(section.path), "exec")
+        with contextlib.redirect_stdout(printed):
+            exec(code, namespace)
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(section.path)]
+        line = lines[-1] if lines else getattr(error, "lineno", section.line)
+        code = section.path.read_text(encoding="utf-8").splitlines()[line - 1]
+        why = "".join(traceback.format_exception_only(error))
+        message = f"{section.path}:{line}: in section {section.name!r}\n    {code.strip()}\n{why}"
+        raise SnippetError(message) from error
+    return printed.getvalue()
+
+
+def save_figure(section: Section, folder: Path) -> str | None:
+    """Save and close the figure that a section left open; its file's name."""
+    numbers = plt.get_fignums()
+    if len(numbers) > 1:
+        where = f"{section.path}:{section.line}: section {section.name!r}"
+        raise SnippetError(f"{where} leaves {len(numbers)} figures open; one a section")
+    if not numbers:
+        return None
+    drawn = io.StringIO()
+    with plt.rc_context({"svg.hashsalt": f"{section.path.stem}/{section.name}"}):
+        plt.figure(numbers[0]).savefig(
+            drawn, format="svg", bbox_inches="tight", pad_inches=0.04, metadata={"Date": None}
+        )
+    plt.close("all")
+    name = f"{section.name}.svg"
+    (folder / name).write_text(site_svg(drawn.getvalue()), encoding="utf-8")
+    return name
+
+
+def rewrite(story: Path) -> None:
+    """Put what the story prints now in place of what its file says that it prints."""
+    prepare()
+    namespace, lines = {"__name__": "__main__"}, story.read_text(encoding="utf-8").splitlines()
+    edits = []
+    for section in sections(story).values():
+        printed = json.loads(run_story_section(section, namespace, strict=False))
+        plt.close("all")
+        for example, got in zip(section.examples(), printed, strict=True):
+            start = section.line - 1 + example.lineno + example.source.count("\n")
+            old = example.want.count("\n")
+            edits.append((start, start + old, got.splitlines()))
+    for start, stop, got in reversed(edits):
+        lines[start:stop] = got
+    story.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,0 +1,35 @@
+"""Make matplotlib's SVG fit for a page: text in the page's font, colours that follow its scheme."""
+
+from __future__ import annotations
+
+import re
+
+from mhattn.plots import COLORS
+
+INK = "#000000"
+ZOOM = 1.45  # CSS pixels a point: a figure 4.2 inches wide fills a phone, and reads well there
+FONT = "var(--md-text-font-family, system-ui, sans-serif)"
+
+
+def site_svg(text: str) -> str:
+    """Strip what a browser does not need; ink becomes the text's colour, roles CSS variables."""
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
+    text = re.sub(r"'DejaVu Sans'[^;\"]*", FONT, text)
+    text = re.sub(r"(stroke|fill): " + INK, r"\1: currentColor", text)
+    for role, color in COLORS.items():
+        text = re.sub(re.escape(color), f"var(--mh-{role}, {color.lower()})", text, flags=re.I)
+    text = re.sub(r"-?\d+\.\d{3,}", _short, text)
+    used = set(re.findall(r"#([\w-]+)", text))
+    text = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", text)
+    text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.S)
+    text = re.sub(r"\s*\n\s*", "\n", text)
+    root = 'fill="currentColor" stroke-linejoin="round"'  # inherited, as the style said
+    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)[1]
+    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
+    return text.replace("<svg ", f'<svg width="{float(width) * ZOOM:.0f}" {root} ', 1)
+
+
+def _short(number: re.Match) -> str:
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")

@@ -151,7 +151,7 @@ def add_downloads(page, config, files, add):
         return config.site_url + linked.url.removeprefix("./")
 
     def cite(key):
-        return f"[{tables.short_name(key)}]({tables.bibliography()[key]['url']})"
+        return f"([{tables.short_name(key)}]({tables.bibliography()[key]['url']}))"
 
     cells = notebooks.cells(text, url, cite)
     if not any(cell.section for cell in cells):
@@ -190,7 +190,7 @@ def on_page_markdown(markdown, page, config, files):
     home = posixpath.relpath("bibliography.md", posixpath.dirname(uri))
 
     def cite(match):
-        return f"[{tables.short_name(match['target'])}]({home}#{match['target']})"
+        return f"([{tables.short_name(match['target'])}]({home}#{match['target']}))"
 
     markdown = pages.CITATION.sub(cite, markdown)
     markdown = markdown.replace("<!-- bibliography -->", tables.bibliography_markdown())

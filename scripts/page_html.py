@@ -17,8 +17,10 @@ BLOCK = re.compile(
     r"(?P<inner>.*?<code>(?P<code>.*?)</code>.*?)</div>",
     re.S,
 )
-DOCSTRING = re.compile(
-    r'<span class="sd">(?P<text>(?:&quot;|"){3}.*?)(?:&quot;|"){3}</span>', re.S
+DOCSTRING = re.compile(  # Pygments wraps each line of a docstring by itself
+    r'(?P<first><span class="sd">\s*"""(?:(?!""")[^<])*)</span>\n'
+    r'(?:(?!</code>).)*?<span class="sd">[^<]*"""</span>',
+    re.S,
 )
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
@@ -136,9 +138,4 @@ def _arithmatex(match: re.Match) -> str:
 
 def fold_docstrings(html: str) -> str:
     """In source that a page shows, of each docstring the first line; the reference has the rest."""
-    return BLOCK.sub(lambda m: DOCSTRING.sub(_first_line, m[0]), html)
-
-
-def _first_line(match: re.Match) -> str:
-    first, *rest = match["text"].split("\n")
-    return f'<span class="sd">{first}&quot;&quot;&quot;</span>' if rest else match[0]
+    return DOCSTRING.sub(r'\g<first>"""</span>', html)

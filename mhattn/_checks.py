@@ -1,0 +1,107 @@
+"""What the functions ask of their arguments: each error names the argument, the rule and the value.
+
+Used as ``check.mask(mask, shape)``. But for `lengths`, no check looks at a tensor's data, so none
+makes a GPU wait, and `torch.compile` runs them once.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def floats(name: str, x: Any) -> None:
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        raise TypeError(f"{name} must be a tensor of floats, got {_kind(x)}")
+    axes(name, x, 2)
+
+
+def query_and_key(query: Any, key: Any) -> None:
+    floats("query", query)
+    floats("key", key)
+    got = functools.partial(_got, query=query, key=key)
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(f"query and key must have the same last axis, {got()}")
+    if 0 in key.shape[-2:]:
+        raise ValueError(f"key must have at least one position and D >= 1, {got()}")
+    if query.shape[:-2] == key.shape[:-2]:
+        return
+    if not query.ndim == key.ndim >= 4 or query.shape[:-3] != key.shape[:-3]:
+        raise ValueError(f"query and key must have the same axes before the heads, {got()}")
+    if key.shape[-3] == 0 or query.shape[-3] % key.shape[-3]:
+        raise ValueError(f"the key's heads must divide the query's, {got()}")
+
+
+def value(value: Any, key: Tensor) -> None:
+    floats("value", value)
+    if value.shape[:-1] != key.shape[:-1]:
+        got = _got(key=key, value=value)
+        raise ValueError(f"key and value must have the same axes but the last, {got}")
+
+
+def mask(mask: Any, shape: Sequence[int]) -> None:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(f"mask must be a tensor of booleans, True = may attend, got {_kind(mask)}")
+    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
+    if mask.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+        raise ValueError(
+            f"mask must broadcast to (..., L, S) = {tuple(shape)}, got {tuple(mask.shape)}"
+        )
+
+
+def scale(scale: float | None) -> None:
+    if scale is not None and not 0 < scale < math.inf:
+        raise ValueError(f"scale must be positive and finite, got {scale}")
+
+
+def dropout(dropout: float) -> None:
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+
+
+def axes(name: str, x: Tensor, number: int, *, exactly: bool = False) -> None:
+    if x.ndim < number or (exactly and x.ndim > number):
+        rule = f"{number} axes" if exactly else f"at least {number} axes"
+        raise ValueError(f"{name} must have {rule}, got shape {tuple(x.shape)}")
+
+
+def sequence(name: str, x: Any, width_name: str, width: int) -> None:
+    floats(name, x)
+    if x.ndim != 3 or x.shape[-1] != width:
+        rule = f"(batch, length, {width_name}={width})"
+        raise ValueError(f"{name} must be {rule}, got shape {tuple(x.shape)}")
+
+
+def divides(name: str, number: int, what: str, size: int) -> None:
+    if number < 1 or size % number:
+        raise ValueError(f"{name} must divide {what}, {size}, got {number}")
+
+
+def at_least(name: str, number: int, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be an integer, got {type(number).__name__}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+
+
+def lengths(lengths: Any, num_keys: int) -> None:
+    if not isinstance(lengths, Tensor) or lengths.dtype not in INTEGERS:
+        raise TypeError(f"lengths must be a tensor of integers, got {_kind(lengths)}")
+    if lengths.ndim not in (1, 2):
+        raise ValueError(f"lengths must have 1 or 2 axes, got shape {tuple(lengths.shape)}")
+    wrong = lengths[(lengths < 0) | (lengths > num_keys)]
+    if len(wrong):
+        raise ValueError(f"lengths must be in 0..S = 0..{num_keys}, got {wrong[0].item()}")
+
+
+def _kind(x: Any) -> str:
+    return str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+
+
+def _got(**tensors: Tensor) -> str:
+    return "got " + " and ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())

@@ -1,0 +1,115 @@
+"""Boolean masks, True = may attend, that broadcast to ``(B, H, L, S)``.
+
+Masks combine with ``&`` (both must allow it) and ``|`` (either is enough). When there are fewer
+queries than keys, the queries are the last positions, as in decoding: query ``i`` stands at
+position ``i + (S - L)``, and the last query beside the last key.
+"""
+
+import torch
+from torch import Tensor
+
+from mhattn import _checks as check
+
+__all__ = ["causal_mask", "padding_mask", "window_mask"]
+
+
+# --8<-- [start:causal_mask]
+def causal_mask(
+    L: int, S: int | None = None, *, device: torch.device | str | None = None
+) -> Tensor:
+    """Let each query see its own position and those before it.
+
+    Args:
+        L: number of queries.
+        S: number of keys. Default: ``L``.
+        device: where the mask is made.
+
+    Returns:
+        ``(L, S)``; True where ``j <= i + (S - L)``, so the last query sees every key.
+
+    Raises:
+        TypeError: L or S is not an integer.
+        ValueError: L or S is negative.
+
+    Examples:
+        >>> causal_mask(2, 4).int()
+        tensor([[1, 1, 1, 0],
+                [1, 1, 1, 1]], dtype=torch.int32)
+    """
+    S = L if S is None else S
+    return _distance(L, S, device) >= 0
+    # --8<-- [end:causal_mask]
+
+
+# --8<-- [start:padding_mask]
+def padding_mask(lengths: Tensor, S: int) -> Tensor:
+    """Hide the padding behind each sequence's own keys.
+
+    Args:
+        lengths: integers in 0..S, how many keys are real: ``(B,)``, one number for a
+            sequence, or ``(B, L)``, one for each query.
+        S: number of keys, padding included.
+
+    Returns:
+        ``(B, 1, 1, S)`` or ``(B, 1, L, S)``, on the device of ``lengths``; True where
+        ``j < length``.
+
+    Raises:
+        TypeError: lengths is not a tensor of integers, or S not an integer.
+        ValueError: lengths does not have one or two axes, or is not within 0..S.
+
+    Examples:
+        >>> padding_mask(torch.tensor([1, 3]), S=3).int()
+        tensor([[[[1, 0, 0]]],
+        <BLANKLINE>
+        <BLANKLINE>
+                [[[1, 1, 1]]]], dtype=torch.int32)
+    """
+    check.at_least("S", S, 0)
+    check.lengths(lengths, S)
+    if lengths.ndim == 1:
+        lengths = lengths[:, None]  # (B, 1)
+    return torch.arange(S, device=lengths.device) < lengths[:, None, :, None]  # (B, 1, 1 or L, S)
+    # --8<-- [end:padding_mask]
+
+
+# --8<-- [start:window_mask]
+def window_mask(L: int, S: int, size: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Let each query see only the keys near its own position.
+
+    The size is counted as in models with a sliding window: ``window_mask(L, S, size) &
+    causal_mask(L, S)`` lets a query see ``size`` keys, its own position and the ``size - 1``
+    before it. Alone, the window reaches as far to the other side.
+
+    Args:
+        L: number of queries.
+        S: number of keys.
+        size: keys less than this far away are seen; 1 is the own position only.
+        device: where the mask is made.
+
+    Returns:
+        ``(L, S)``; True where ``|i + (S - L) - j| < size``.
+
+    Raises:
+        TypeError: L, S or size is not an integer.
+        ValueError: L or S is negative, or size is less than 1.
+
+    Examples:
+        >>> window_mask(4, 4, size=2).int()
+        tensor([[1, 1, 0, 0],
+                [1, 1, 1, 0],
+                [0, 1, 1, 1],
+                [0, 0, 1, 1]], dtype=torch.int32)
+    """
+    check.at_least("size", size, 1)
+    return _distance(L, S, device).abs() < size
+    # --8<-- [end:window_mask]
+
+
+def _distance(L: int, S: int, device: torch.device | str | None) -> Tensor:
+    """How many positions each key lies before each query."""
+    check.at_least("L", L, 0)
+    check.at_least("S", S, 0)
+    query = torch.arange(L, device=device)[:, None] + (S - L)  # (L, 1)
+    key = torch.arange(S, device=device)  # (S,)
+    return query - key  # (L, S)

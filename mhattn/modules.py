@@ -1,0 +1,260 @@
+"""Multi-head attention as a module: it holds the projections and calls `mhattn.functional`."""
+
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from mhattn import _checks as check
+from mhattn.functional import attention, merge_heads, split_heads
+
+__all__ = ["MultiHeadAttention"]
+
+
+# --8<-- [start:MultiHeadAttention]
+class MultiHeadAttention(nn.Module):
+    """Attend with several heads at once, each in its own projection of the input.
+
+    Self-attention and cross-attention; multi-head (Vaswani et al. 2017, section 3.2.2,
+    https://arxiv.org/abs/1706.03762), grouped-query (Ainslie et al. 2023,
+    https://arxiv.org/abs/2305.13245) and multi-query attention (Shazeer 2019,
+    https://arxiv.org/abs/1911.02150).
+
+    Each of the four weight matrices is initialised Xavier uniform by its own size, biases
+    are zero. A fused matrix for query, key and value, as `torch.nn.MultiheadAttention`
+    has, would get another bound, since Xavier looks at the matrix' shape.
+
+    Args:
+        embed_dim: width of the query and of the output.
+        num_heads: number of heads of the query.
+        num_kv_heads: number of heads of the key and value; it divides ``num_heads``.
+            Default: ``num_heads``; 1 is multi-query attention.
+        head_dim: width of a head. Default: ``embed_dim / num_heads``.
+        kdim: width of the key. Default: ``embed_dim``.
+        vdim: width of the value. Default: ``embed_dim``.
+        bias: whether the four projections add a bias.
+        dropout: share of the weights set to zero, in training only.
+
+    Raises:
+        TypeError: a width or a number of heads is not an integer.
+        ValueError: one of them is less than 1, num_heads does not divide embed_dim and no
+            head_dim is given, num_kv_heads does not divide num_heads, or dropout is not
+            in [0, 1).
+
+    Examples:
+        >>> mha = MultiHeadAttention(embed_dim=12, num_heads=3)
+        >>> mha(torch.zeros(2, 5, 12)).shape
+        torch.Size([2, 5, 12])
+        >>> output, weights = mha(torch.zeros(2, 5, 12), torch.zeros(2, 7, 12), return_weights=True)
+        >>> weights.shape
+        torch.Size([2, 3, 5, 7])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check.at_least("embed_dim", embed_dim, 1)
+        check.at_least("num_heads", num_heads, 1)
+        if head_dim is None:
+            check.divides("num_heads", num_heads, "embed_dim", embed_dim)
+        check.dropout(dropout)
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.dropout = dropout
+        for name in ("num_kv_heads", "head_dim", "kdim", "vdim"):
+            check.at_least(name, getattr(self, name), 1)
+        check.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
+
+        q_width, kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.q_proj = nn.Linear(embed_dim, q_width, bias)
+        self.k_proj = nn.Linear(self.kdim, kv_width, bias)
+        self.v_proj = nn.Linear(self.vdim, kv_width, bias)
+        self.out_proj = nn.Linear(q_width, embed_dim, bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise the projections anew."""
+        for proj in self.children():
+            nn.init.xavier_uniform_(proj.weight)
+            if proj.bias is not None:
+                nn.init.zeros_(proj.bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend from the query to the key and value.
+
+        Args:
+            query: ``(B, L, embed_dim)``.
+            key: ``(B, S, kdim)``. Default: the query, which is self-attention.
+            value: ``(B, S, vdim)``. Default: the key.
+            mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
+                (`torch.nn.MultiheadAttention` means the opposite).
+            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
+            return_weights: also return the weights of every head.
+
+        Returns:
+            ``(B, L, embed_dim)``, or that and the weights as they were applied,
+            ``(B, H, L, S)``.
+
+        Raises:
+            TypeError: an input is not a tensor of floats, or mask not of booleans.
+            ValueError: the shapes do not fit, or there is a value but no key.
+        """
+        if key is None and value is not None:
+            raise ValueError("value needs a key, got a value and key=None")
+        key = query if key is None else key
+        value = key if value is None else value
+        check.sequence("query", query, "embed_dim", self.embed_dim)
+        check.sequence("key", key, "kdim", self.kdim)
+        check.sequence("value", value, "vdim", self.vdim)
+        query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
+        key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
+        value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
+        attended = attention(
+            query,
+            key,
+            value,
+            mask,
+            is_causal=is_causal,
+            dropout=self.dropout if self.training else 0.0,
+            return_weights=return_weights,
+        )
+        heads, weights = attended if return_weights else (attended, None)  # (B, H, L, D)
+        output = self.out_proj(merge_heads(heads))  # (B, L, E)
+        return (output, weights) if return_weights else output
+
+    # --8<-- [end:MultiHeadAttention]
+
+    def extra_repr(self) -> str:
+        sizes = ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "dropout")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in sizes)
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> Self:
+        """Take over PyTorch's module: the same function, with weights of its own.
+
+        Two things stay different. This class puts the batch first, whatever the module's
+        ``batch_first``; and its masks are the opposite of the module's: pass ``~mask``.
+
+        Args:
+            module: with any ``bias``, ``kdim``, ``vdim``, ``dropout``, dtype and device.
+
+        Returns:
+            A new module with copies of the weights, on the same device and with the same
+            dtype, in training if the module is.
+
+        Raises:
+            TypeError: module is not a `torch.nn.MultiheadAttention`.
+            ValueError: it uses ``add_bias_kv`` or ``add_zero_attn``, which have no
+                counterpart here.
+
+        Examples:
+            >>> theirs = nn.MultiheadAttention(12, 3, batch_first=True)
+            >>> ours = MultiHeadAttention.from_torch(theirs)
+            >>> x = torch.randn(2, 5, 12)
+            >>> torch.allclose(ours(x), theirs(x, x, x)[0], atol=1e-6)
+            True
+        """
+        if not isinstance(module, nn.MultiheadAttention):
+            got = type(module).__name__
+            raise TypeError(f"module must be a torch.nn.MultiheadAttention, got {got}")
+        options = {"add_bias_kv": module.bias_k is not None, "add_zero_attn": module.add_zero_attn}
+        for option, used in options.items():
+            if used:
+                raise ValueError(f"module must not use {option}, got {option}=True")
+        ours = cls(
+            module.embed_dim,
+            module.num_heads,
+            kdim=module.kdim,
+            vdim=module.vdim,
+            bias=module.in_proj_bias is not None,
+            dropout=module.dropout,
+        )
+        ours.to(module.out_proj.weight)
+        ours.load_state_dict(_separate(module.state_dict()))
+        return ours.train(module.training)
+
+    def to_torch(self, *, batch_first: bool = True) -> nn.MultiheadAttention:
+        """Hand the weights to PyTorch's module; undoes `from_torch`.
+
+        Args:
+            batch_first: whether the result takes ``(B, L, E)`` or ``(L, B, E)``.
+
+        Returns:
+            A new module with copies of the weights, on the same device and with the same
+            dtype, in training if this one is. Its masks are the opposite: pass ``~mask``.
+
+        Raises:
+            ValueError: num_kv_heads is not num_heads, or head_dim not embed_dim / num_heads.
+
+        Examples:
+            >>> MultiHeadAttention(12, 3).to_torch().in_proj_weight.shape
+            torch.Size([36, 12])
+        """
+        if self.num_kv_heads != self.num_heads:
+            rule = f"num_kv_heads must be num_heads, {self.num_heads}"
+            raise ValueError(f"for PyTorch's module {rule}, got {self.num_kv_heads}")
+        if self.head_dim * self.num_heads != self.embed_dim:
+            rule = f"head_dim must be embed_dim / num_heads, {self.embed_dim} / {self.num_heads}"
+            raise ValueError(f"for PyTorch's module {rule}, got {self.head_dim}")
+        theirs = nn.MultiheadAttention(
+            self.embed_dim,
+            self.num_heads,
+            self.dropout,
+            bias=self.out_proj.bias is not None,
+            kdim=self.kdim,
+            vdim=self.vdim,
+            batch_first=batch_first,
+        )
+        theirs.to(self.out_proj.weight)
+        theirs.load_state_dict(_fuse(self.state_dict(), theirs.in_proj_weight is not None))
+        return theirs.train(self.training)
+
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """From PyTorch's names to ours, where ``in_proj`` is three projections in one."""
+    ours = {}
+    for name, tensor in state.items():
+        if name.startswith("in_proj_"):
+            parts = zip(PROJECTIONS, tensor.chunk(3), strict=True)
+            ours |= {f"{proj}.{name.removeprefix('in_proj_')}": part for proj, part in parts}
+        else:
+            ours[name.replace("_proj_", "_proj.")] = tensor
+    return ours
+
+
+def _fuse(state: dict[str, Tensor], fuse_weights: bool) -> dict[str, Tensor]:
+    """From our names to PyTorch's."""
+    theirs = {name: state[name] for name in state if name.startswith("out_proj.")}
+    if fuse_weights:
+        theirs["in_proj_weight"] = torch.cat([state[f"{proj}.weight"] for proj in PROJECTIONS])
+    else:
+        theirs |= {f"{proj}_weight": state[f"{proj}.weight"] for proj in PROJECTIONS}
+    if "out_proj.bias" in state:
+        theirs["in_proj_bias"] = torch.cat([state[f"{proj}.bias"] for proj in PROJECTIONS])
+    return theirs

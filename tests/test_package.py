@@ -1,0 +1,183 @@
+"""What the package promises as a whole: names, imports, docstrings, sections."""
+
+import ast
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import mhattn
+
+PACKAGE = Path(mhattn.__file__).parent
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
+PUBLIC = [name for name in MODULES if not name.startswith("_")]
+
+# Who may import whom: each layer those before it. A module that is not named belongs to the
+# last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
+LAYERS = [
+    {"_checks"},
+    {"functional"},
+    {"masks", "positions"},
+    {"modules", "sparse", "linear", "latent", "cache"},
+]
+DRAWS_OR_TIMES = {"plots", "timing"}
+ALONE = {"costs"}
+
+
+def imported(module):
+    """Top-level packages and modules of mhattn that a module's source imports anywhere."""
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text())
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    ours = {name.split(".")[1] for name in names if name.startswith("mhattn.")}
+    return {name.split(".")[0] for name in names}, ours
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module):
+    packages, ours = imported(module)
+    assert not ours & DRAWS_OR_TIMES
+    if module in ALONE:
+        assert "mhattn" not in packages
+        assert "torch" not in packages
+    layer = next((i for i, layer in enumerate(LAYERS) if module in layer), len(LAYERS))
+    above = set().union(*LAYERS[layer + 1 :]) if layer < len(LAYERS) else set()
+    same_or_unnamed = ours - set().union(*LAYERS[: layer + 1])
+    assert not ours & above
+    if layer < len(LAYERS):
+        assert not same_or_unnamed, f"{module} imports {same_or_unnamed} of a later layer"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_only_plots_imports_matplotlib(module):
+    packages, _ = imported(module)
+    assert ("matplotlib" in packages) == (module == "plots")
+
+
+def test_import_mhattn_does_not_import_matplotlib():
+    code = "import sys, mhattn; print('matplotlib' in sys.modules, 'torch' in sys.modules)"
+    options = {"capture_output": True, "text": True, "check": True, "cwd": PACKAGE.parent}
+    result = subprocess.run([sys.executable, "-c", code], **options)
+    assert result.stdout.split() == ["False", "True"]
+
+
+def public_objects():
+    for module in PUBLIC:
+        namespace = importlib.import_module(f"mhattn.{module}")
+        for name in namespace.__all__:
+            yield pytest.param(getattr(namespace, name), id=f"{module}.{name}")
+
+
+def public_callables():
+    for parameter in public_objects():
+        thing = parameter.values[0]
+        if callable(thing):
+            yield parameter
+        if inspect.isclass(thing):
+            for name, member in vars(thing).items():
+                member = getattr(member, "__func__", member)
+                inherited = any(hasattr(base, name) for base in thing.__mro__[1:])
+                public = not name.startswith("_") and (not inherited or name == "forward")
+                if public and inspect.isfunction(member):
+                    yield pytest.param(member, id=f"{parameter.id}.{name}")
+
+
+CALLABLES = list(public_callables())
+
+
+def section(doc, title):
+    found = re.search(rf"^{title}:\n((?:    .*\n|\n)*)", inspect.cleandoc(doc) + "\n", re.M)
+    return found and found[1]
+
+
+@pytest.mark.parametrize("thing", CALLABLES)
+def test_public_names_are_documented(thing):
+    assert thing.__doc__
+    doc = inspect.cleandoc(thing.__doc__)
+    assert doc.splitlines()[0].endswith("."), "the first line is a sentence"
+    parameters = [p for p in inspect.signature(thing).parameters if p not in ("self", "cls")]
+    if hasattr(thing, "__dataclass_fields__"):
+        listed = section(doc, "Attributes") or ""
+    else:
+        listed = section(doc, "Args") or ""
+    documented = re.findall(r"^    \*{0,2}(\w+):", listed, re.M)
+    assert documented == parameters
+    if inspect.isfunction(thing) and inspect.signature(thing).return_annotation is not None:
+        assert section(doc, "Returns")
+    if inspect.isfunction(thing) and parameters and thing.__name__ != "forward":
+        assert section(doc, "Examples")
+
+
+@pytest.mark.parametrize("thing", CALLABLES)
+def test_every_argument_and_result_has_a_type(thing):
+    signature = inspect.signature(thing)
+    missing = [
+        name
+        for name, parameter in signature.parameters.items()
+        if name not in ("self", "cls") and parameter.annotation is parameter.empty
+    ]
+    assert not missing
+    if inspect.isfunction(thing):
+        assert signature.return_annotation is not signature.empty
+
+
+def is_module(thing):
+    return inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
+
+
+@pytest.mark.parametrize("thing", CALLABLES)
+def test_errors_are_documented(thing):
+    """A function that raises, or lets `_checks` raise, says so."""
+    code = inspect.getsource(thing.__init__ if is_module(thing) else thing)
+    raised = set(re.findall(r"raise (\w+)", code)) - {"KeyError"}
+    if re.search(r"\b_?check[._]", code):
+        raised.add("ValueError")
+    listed = section(thing.__doc__, "Raises") or ""
+    assert raised <= set(re.findall(r"^    (\w+):", listed, re.M))
+
+
+def test_what_the_package_exports_is_public_somewhere():
+    assert mhattn.__all__ == sorted(mhattn.__all__)
+    for name in mhattn.__all__:
+        thing = getattr(mhattn, name)
+        assert thing.__name__ == name
+        assert name in importlib.import_module(thing.__module__).__all__
+    for module in ("functional", "masks"):
+        assert set(importlib.import_module(f"mhattn.{module}").__all__) <= set(mhattn.__all__)
+
+
+@pytest.mark.parametrize("module", ["functional", "masks"])
+def test_every_public_function_is_a_section_that_pages_can_show(module):
+    source = (PACKAGE / f"{module}.py").read_text()
+    namespace = importlib.import_module(f"mhattn.{module}")
+    sections = re.findall(r"-8<-- \[start:(\w+)\]\n(.*?)\n *# --8<-- \[end:\1\]\n", source, re.S)
+    assert [name for name, _ in sections] == re.findall(r"^def ([a-z]\w+)", source, re.M)
+    assert {name for name, _ in sections} == set(namespace.__all__)
+    for name, text in sections:
+        source_of = inspect.getsource(getattr(namespace, name))
+        assert text.strip() == re.sub(r"\n *# --8<--.*", "", source_of).strip()
+
+
+def test_version_and_type_marker():
+    assert re.match(r"\d+(\.\d+)*", mhattn.__version__)
+    assert (PACKAGE / "py.typed").exists()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_and_functions_are_short(module):
+    source = (PACKAGE / f"{module}.py").read_text()
+    assert source.count("\n") <= 300
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            assert not body or node.end_lineno - body[0].lineno < 40, node.name

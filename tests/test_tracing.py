@@ -1,0 +1,171 @@
+"""The trace against the module's own output, and against the formula done by hand."""
+
+import math
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from mhattn import MultiHeadAttention, causal_mask, trace
+
+B, L, S, H, D = 2, 5, 7, 6, 11
+E = 13
+
+
+def by_hand(mha, query, key, value):
+    """Every intermediate tensor, with plain view and transpose."""
+    steps = {"query": query, "key": key, "value": value}
+    for letter, x in zip("qkv", (query, key, value), strict=True):
+        proj = getattr(mha, f"{letter}_proj")
+        heads = mha.num_heads if letter == "q" else mha.num_kv_heads
+        steps[f"{letter}_proj"] = y = x @ proj.weight.T + proj.bias
+        steps[f"split {letter}"] = y.view(B, -1, heads, mha.head_dim).transpose(1, 2)
+    group = mha.num_heads // mha.num_kv_heads
+    k, v = steps["split k"], steps["split v"]
+    if group > 1:
+        steps["repeat k"] = k = torch.stack([k] * group, 2).view(B, H, -1, mha.head_dim)
+        steps["repeat v"] = v = torch.stack([v] * group, 2).view(B, H, -1, mha.head_dim)
+    steps["scores"] = steps["split q"] @ k.mT / math.sqrt(mha.head_dim)
+    steps["weights"] = steps["scores"].softmax(-1)
+    steps["mix"] = steps["weights"] @ v
+    steps["merge"] = steps["mix"].transpose(1, 2).reshape(B, L, -1)
+    steps["out_proj"] = steps["merge"] @ mha.out_proj.weight.T + mha.out_proj.bias
+    return steps
+
+
+SETTINGS = [{}, {"num_kv_heads": 2}, {"num_kv_heads": 1, "kdim": 17, "vdim": 19}]
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=["MHA", "GQA", "MQA"])
+@pytest.mark.parametrize("training", [True, False])
+def test_every_step_is_what_the_formula_gives(options, training):
+    mha = MultiHeadAttention(E, H, head_dim=D, **options).double().train(training)
+    for parameter in mha.parameters():
+        nn.init.normal_(parameter)
+    shapes = (L, E), (S, mha.kdim), (S, mha.vdim)
+    inputs = [torch.randn(B, *shape, dtype=torch.float64) for shape in shapes]
+    traced, expected = trace(mha, *inputs), by_hand(mha, *inputs)
+    assert {step.name for step in traced} == expected.keys()
+    owners = {}
+    for name, tensor in expected.items():
+        step = traced[name]
+        torch.testing.assert_close(step.tensor, tensor.detach())
+        assert step.shape == tensor.shape
+        assert step.stride == tensor.stride(), name
+        assert step.is_contiguous == tensor.is_contiguous()
+        owner = owners.setdefault(tensor.untyped_storage().data_ptr(), name)
+        assert step.of == (None if owner == name else owner)
+        assert step.is_view == (owner != name)
+    assert traced["out_proj"].tensor.equal(mha(*inputs, return_weights=True)[0])
+    assert traced["weights"].tensor.equal(mha(*inputs, return_weights=True)[1])
+
+
+def test_views_and_copies_are_where_memory_says():
+    mha = MultiHeadAttention(12, 3)
+    traced = trace(mha, torch.randn(2, 5, 12))
+    views = {step.name: step.of for step in traced if step.is_view}
+    assert views == {"split q": "q_proj", "split k": "k_proj", "split v": "v_proj"}
+    before = traced["q_proj"].tensor.clone()
+    traced["split q"].tensor[1, 2, 3, 1] += 1
+    changed = (traced["q_proj"].tensor != before).nonzero().tolist()
+    assert changed == [[1, 3, 2 * 4 + 1]]
+
+
+def test_a_single_head_needs_no_copy_to_merge():
+    traced = trace(MultiHeadAttention(12, 1), torch.randn(2, 5, 12))
+    assert traced["merge"].of == "mix"
+
+
+def test_steps_come_in_the_order_of_the_forward_pass():
+    traced = trace(MultiHeadAttention(12, 6, num_kv_heads=2), torch.randn(2, 5, 12))
+    assert [step.name for step in traced.steps] == [
+        *("query", "q_proj", "split q", "k_proj", "split k", "v_proj", "split v"),
+        *("repeat k", "repeat v", "scores", "weights", "mix", "merge", "out_proj"),
+    ]
+    assert traced[0] is traced["query"] is traced.steps[0]
+    assert traced[-1].name == "out_proj"
+    assert len(traced) == 14
+
+
+def test_inputs_are_named_as_forward_names_them():
+    x, memory = torch.randn(2, 5, 12), torch.randn(2, 7, 12)
+    mha = MultiHeadAttention(12, 3)
+    assert [step.name for step in trace(mha, x, memory)][:2] == ["query", "key"]
+    assert [step.name for step in trace(mha, query=x, key=memory)][:2] == ["query", "key"]
+    part = trace(mha, x, x[:, :3])
+    assert part["key"].of == "query"
+
+
+def test_mask_and_causality_reach_the_forward_pass():
+    mha, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
+    mask = causal_mask(5)
+    for traced in (trace(mha, x, mask=mask), trace(mha, x, is_causal=True, return_weights=False)):
+        assert (traced["weights"].tensor > 0).equal(mask.expand(2, 3, 5, 5))
+
+
+def test_half_precision():
+    mha = MultiHeadAttention(12, 6, num_kv_heads=2).bfloat16()
+    x = torch.randn(2, 5, 12, dtype=torch.bfloat16)
+    traced = trace(mha, x)
+    assert traced["out_proj"].tensor.equal(mha(x, return_weights=True)[0])
+    assert traced["scores"].tensor.dtype == torch.float32
+    assert [step.name for step in traced].count("repeat k") == 1
+
+
+def test_nothing_is_left_behind():
+    mha, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12, requires_grad=True)
+    before, dictionary = sys.getprofile(), dict(mha.__dict__)
+    assert trace(mha, x)["out_proj"].tensor.requires_grad is False
+    assert sys.getprofile() is before
+    assert mha.__dict__ == dictionary
+    assert not any(m._forward_hooks for m in mha.modules())
+    assert mha(x).requires_grad
+    with pytest.raises(ValueError, match="query must be"):
+        trace(mha, x[0])
+    assert sys.getprofile() is before
+
+
+def test_the_profile_function_of_the_caller_comes_back():
+    def profile(frame, event, argument):
+        pass
+
+    sys.setprofile(profile)
+    try:
+        trace(MultiHeadAttention(12, 3), torch.randn(2, 5, 12))
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(None)
+
+
+def test_the_table_is_aligned():
+    traced = trace(MultiHeadAttention(12, 3), torch.randn(2, 5, 12), torch.randn(2, 7, 12))
+    lines = str(traced).splitlines()
+    assert lines[0].split() == ["step", "shape", "stride", "memory"]
+    assert len(lines) == 1 + len(traced)
+    column = lines[0].index("memory")
+    memory = {step.name: line[column:] for step, line in zip(traced, lines[1:], strict=True)}
+    assert memory["split q"] == "view of q_proj"
+    assert memory["merge"] == memory["query"] == "own"
+    assert lines[0].index("shape") == lines[5].index("(2, ")
+
+
+def test_wrong_arguments_are_named():
+    x = torch.randn(2, 5, 12)
+    with pytest.raises(TypeError, match=r"^module must be a torch.nn.Module, got function$"):
+        trace(trace, x)
+    with pytest.raises(ValueError, match=r"^query must not be empty, got shape \(0, 5, 12\)$"):
+        trace(MultiHeadAttention(12, 3), x[:0])
+    with pytest.raises(KeyError, match="no step 'logits', only query, q_proj, split q"):
+        trace(MultiHeadAttention(12, 3), x)["logits"]
+    with pytest.raises(
+        ValueError, match=r"^module must call mhattn.functional, uncompiled, got NoAttention$"
+    ):
+        trace(NoAttention(), x)
+    with pytest.raises(ValueError, match=r"uncompiled, got OptimizedModule$"):
+        trace(torch.compile(MultiHeadAttention(12, 3), backend="eager"), x)
+
+
+class NoAttention(nn.Module):
+    def forward(self, x, return_weights):
+        return x

@@ -202,7 +202,7 @@ def merge_heads(x: Tensor) -> Tensor:
         x: ``(B, H, L, D)``.
 
     Returns:
-        ``(B, L, H * D)``, a copy: transposed axes cannot be joined in place.
+        ``(B, L, H * D)``, a copy unless the heads still lie side by side in memory.
 
     Raises:
         ValueError: x has fewer than three axes.

@@ -167,6 +167,7 @@ def _frame(
     ax.set(xlim=(-0.5, num_keys - 0.5), ylim=(num_queries - 0.5, -0.5), aspect="equal")
     ax.set_xticks([] if keys is None else range(num_keys), keys)
     ax.set_yticks([] if queries is None else range(num_queries), queries)
+    ax.spines[:].set(visible=True, linewidth=0.4)
     ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
 
 

@@ -16,8 +16,6 @@ from matplotlib.colors import to_rgb
 
 __all__ = ["COLORS", "HEAD_COLORS", "NEGATIVE", "plot_heads", "plot_weights"]
 
-# After Okabe and Ito, https://jfly.uni-koeln.de/color/. On the last three, which fill cells, black
-# text and white text are read equally well: their relative luminance is 0.18.
 COLORS = {
     "query": "#0072b2",
     "key": "#d55e00",
@@ -25,9 +23,15 @@ COLORS = {
     "weights": "#b0568d",
     "output": "#757575",
 }
-NEGATIVE = "#a86800"
+"""One colour for each role, after Okabe and Ito, https://jfly.uni-koeln.de/color/.
 
-# For lines and labels; colour-blind readers tell them apart. The ninth head starts again.
+Weights and output fill cells, so black text and white text are read equally well on them: their
+relative luminance is 0.18.
+"""
+
+NEGATIVE = "#a86800"
+"""The colour of numbers below zero; its luminance is 0.18 too."""
+
 HEAD_COLORS = (
     "#0072b2",
     "#d55e00",
@@ -38,6 +42,7 @@ HEAD_COLORS = (
     "#8a5a2b",
     "#7f7f7f",
 )
+"""For lines and labels, one a head, told apart by colour-blind readers; the ninth starts again."""
 
 
 def plot_weights(
@@ -154,7 +159,9 @@ def _cells(weights: np.ndarray, vmax: float, color: str) -> PolyCollection:
     colors = np.empty((weights.size, 4))
     colors[:, :3] = np.where(weights.reshape(-1, 1) < 0, to_rgb(NEGATIVE), to_rgb(color))
     colors[:, 3] = np.abs(weights).ravel() / vmax
-    return PolyCollection(squares, facecolors=colors, edgecolors="none", linewidths=0)
+    options = {"edgecolors": "none", "linewidths": 0}
+    # Without antialiasing, no seams show between neighbours.
+    return PolyCollection(squares, facecolors=colors, antialiaseds=False, **options)
 
 
 def _frame(

@@ -1,9 +1,4 @@
-"""Build the site: stories to figures and notebooks, then pages, as `mkdocs build` does.
-
-    python scripts/build.py                  into site/
-    python scripts/build.py --force          run every story and lab again
-    python scripts/build.py --device cuda    run the labs on a GPU
-"""
+"""Build the site as `mkdocs build` does, with a choice of device and how much to run again."""
 
 from __future__ import annotations
 

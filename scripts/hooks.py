@@ -1,11 +1,12 @@
 """The MkDocs hook: runs stale stories, hands what they yield to the pages, builds /zh/ after /.
 
-mkdocs.yml is the English site and docs/zh.yml the Chinese one; MkDocs loads this file once for each.
-Here stands what happens when; what is done stands in the modules beside this one.
+mkdocs.yml is the English site and docs/zh.yml the Chinese one; MkDocs loads this file once for
+each. Here stands what happens when; what is done stands in the modules beside this one.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import posixpath
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import katex
@@ -66,14 +68,11 @@ site: Site
 def current_results(device: str) -> dict[str, Path]:
     """The folder of every story's results, after running what is missing or stale."""
     device = stories.choose_device(device)
-    if None in (found := stories.results(device)).values():
+    while None in (found := stories.results(device)).values():  # again if one changed meanwhile
         command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
         if done.returncode:
             raise PluginError(done.stdout or f"stories.py ended with code {done.returncode}")
-        found = stories.results(device)
-    if missing := [name for name, folder in found.items() if folder is None]:
-        raise PluginError(f"stories changed while they ran: {', '.join(missing)}; build again")
     return found
 
 
@@ -150,17 +149,18 @@ def add_downloads(page, config, files, add):
             raise PluginError(f"{page.abs_src_path}: there is no page {target}")
         return config.site_url + linked.url.removeprefix("./")
 
-    def cite(key):
-        return f"([{tables.short_name(key)}]({tables.bibliography()[key]['url']}))"
+    def cite(prose):
+        works = tables.bibliography()
+        return tables.with_citations(prose, site.language, lambda key: works[key]["url"])
 
     cells = notebooks.cells(text, url, cite)
     if not any(cell.section for cell in cells):
         return
     site.cells[uri] = cells
-    name, results = uri.removesuffix(".md"), site.results.get(Path(uri).stem)
-    made = notebooks.notebook(cells, results)
+    name = uri.removesuffix(".md")
+    made = notebooks.notebook(cells, site.results)
     add(f"downloads/{name}.ipynb", content=made)
-    add(f"downloads/{name}.py", content=notebooks.script(cells, results))
+    add(f"downloads/{name}.py", content=notebooks.script(cells, site.results))
     if uri.startswith("labs/"):
         draft = Path(site.drafts.name, name + ".ipynb")
         draft.parent.mkdir(parents=True, exist_ok=True)
@@ -175,10 +175,9 @@ def check_includes(page, text):
             if part.kind == "include":
                 shown_section(part.value)
             elif part.kind == "citation":
-                tables.short_name(part.value)
-            elif part.kind == "figure" and "figures/" in part.value:
-                if part.value.split("figures/")[1] not in site.figures:
-                    raise SnippetError(f"no story draws {part.value}")
+                tables.short_name(part.value, site.language)
+            elif part.kind == "figure" and part.value.split("figures/")[-1] not in site.figures:
+                raise SnippetError(f"no story draws {part.value}")
         except (SnippetError, tables.UnknownCitation) as error:
             raise PluginError(f"{page.abs_src_path}:{part.line}: {error}") from None
 
@@ -189,10 +188,7 @@ def on_page_markdown(markdown, page, config, files):
         return markdown  # a notebook; its cells were made in add_downloads
     home = posixpath.relpath("bibliography.md", posixpath.dirname(uri))
 
-    def cite(match):
-        return f"([{tables.short_name(match['target'])}]({home}#{match['target']}))"
-
-    markdown = pages.CITATION.sub(cite, markdown)
+    markdown = tables.with_citations(markdown, site.language, lambda key: f"{home}#{key}")
     markdown = markdown.replace("<!-- bibliography -->", tables.bibliography_markdown())
     return markdown.replace("<!-- glossary -->", tables.glossary_markdown(site.language))
 
@@ -202,16 +198,22 @@ def on_page_content(html, page, config, files):
     if uri.startswith("labs/"):
         tokens = heading_tokens(site.texts[uri])
         figures = pages.FIGURE.findall(site.texts[uri])
-        html = page_html.slim_notebook(html, [token["id"] for token in tokens], figures)
+        ids = [token["id"] for token in tokens]
+        html = page_html.slim_notebook(html, ids, figures)
         page.toc = get_toc(nest_toc_tokens(tokens))
+        page.present_anchor_ids = set(ids)  # MkDocs checks links by it
         page.edit_url = f"{config.repo_url.rstrip('/')}/{config.edit_uri.strip('/')}/{uri}"
     try:
         html = page_html.with_math(html)
     except katex.KatexError as error:
-        raise PluginError(f"{config.docs_dir}/{uri}: {error}") from None
+        first = str(error).split("\n")[0]
+        lines = site.texts.get(uri, "").splitlines()
+        where = next((f":{n}" for n, line in enumerate(lines, 1) if first in line), "")
+        raise PluginError(f"{config.docs_dir}/{uri}{where}: {error}") from None
     sources = {c.section.shown: c.section.code for c in site.cells.get(uri, []) if c.section}
     html = page_html.with_copies(page_html.with_figures(html, site.figures), sources)
     html = page_html.fold_docstrings(html)
+    html = html.replace("doc-signature highlight", "doc-signature highlight no-copy")
     if uri in site.cells:
         name = page.file.src_uri.removesuffix(".md")
         up = posixpath.relpath("downloads", page.url or ".")
@@ -252,21 +254,29 @@ def on_post_build(config):
 
 def replace(final, draft):
     """Put the draft in the site's place; whatever was there goes."""
-    old = final.with_name(f".{final.name}.{os.getpid()}.old")
-    if final.exists():
-        final.rename(old)
-    draft.rename(final)
+    old = draft.with_name(f"{draft.name}.old")
+    while draft.exists():
+        shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            final.rename(old)
+        try:
+            draft.rename(final)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise  # else another build has just put its site there: once more
     shutil.rmtree(old, ignore_errors=True)
     for left in final.parent.glob(f".{final.name}.*"):  # from builds that were killed
-        if not is_running(left.name.split(".")[2]):
+        if not is_running(left.name.removeprefix(f".{final.name}.").split(".")[0]):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def is_running(pid):
     try:
         os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError, OSError):
+    except (ProcessLookupError, ValueError):
         return False
+    except PermissionError:  # somebody else's
+        return True
     return True
 
 

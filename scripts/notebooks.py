@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pages import CITATION, FIGURE, HEADING
-from snippets import Section, shown_section
+from pages import FIGURE, HEADING
+from snippets import LABS, SNIPPETS, Section, shown_section
 
 CODE = re.compile(r'^(?P<fence>`{3,}) *[\w-]*[^\n]*\n--8<-- "(?P<target>[^"]+)"\n(?P=fence)$', re.M)
 BLOCK = re.compile(
@@ -36,7 +36,7 @@ def cells(text: str, url: Callable[[str], str], cite: Callable[[str], str]) -> l
     Args:
         text: the page.
         url: the address on the site of a link's target, as the page writes it.
-        cite: Markdown for a citation's key.
+        cite: puts links in place of a text's citations.
     """
     text = _without_blocks(text)
     found, position = [], 0
@@ -68,29 +68,27 @@ def _plain(text: str, url, cite) -> str:
         heading = HEADING.match(line)
         lines.append(f"{heading['level']} {heading['title']}" if heading else line)
     text = FIGURE.sub("", "\n".join(lines))
-    text = CITATION.sub(lambda match: cite(match["target"]), text)
+    text = cite(text)
     text = LINK.sub(lambda m: f"]({url(m['target'])}{m['anchor'] or ''})", text)
     text = re.sub(r"\{ [.:][^}]*\}", "", ROLE.sub(r"{\1}", text))
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
-def notebook(found: list[Cell], results: Path | None) -> str:
-    """The cells as .ipynb, with the outputs that ``results`` holds."""
-    outputs = json.loads((results / "outputs.json").read_text()) if results else {}
+def notebook(found: list[Cell], results: dict[str, Path]) -> str:
+    """The cells as .ipynb, with the outputs that the stories' folders in ``results`` hold."""
     made = []
     for number, cell in enumerate(found):
         base = {"id": f"cell-{number}", "metadata": {}}
         if cell.section is None:
             made.append(base | {"cell_type": "markdown", "source": cell.prose})
             continue
-        out = outputs.get(cell.section.name, {}) if cell.section.path.stem in str(results) else {}
         made.append(
             base
             | {
                 "cell_type": "code",
                 "execution_count": None,
                 "source": cell.section.code.rstrip("\n"),
-                "outputs": _outputs(out, results),
+                "outputs": _outputs(cell.section, results),
             }
         )
     metadata = {
@@ -101,18 +99,21 @@ def notebook(found: list[Cell], results: Path | None) -> str:
     return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
 
 
-def _outputs(out: dict, results: Path | None) -> list[dict]:
-    made = []
-    if out.get("text"):
+def _outputs(section: Section, results: dict[str, Path]) -> list[dict]:
+    if section.path.parent not in (SNIPPETS, LABS):  # the package's own source
+        return []
+    folder, made = results[section.path.stem], []
+    out = json.loads((folder / "outputs.json").read_text(encoding="utf-8"))[section.name]
+    if out["text"]:
         made.append({"output_type": "stream", "name": "stdout", "text": out["text"]})
-    if out.get("figure"):
-        drawn = (results / out["figure"]).read_text(encoding="utf-8")
+    if out["figure"]:
+        drawn = (folder / out["figure"]).read_text(encoding="utf-8")
         data = {"image/svg+xml": drawn}
         made.append({"output_type": "display_data", "data": data, "metadata": {}})
     return made
 
 
-def script(found: list[Cell], results: Path | None) -> str:
+def script(found: list[Cell], results: dict[str, Path]) -> str:
     """The cells' code as a script in percent format, under the page's headings."""
     parts, titles = [], []
     for cell in found:
@@ -122,7 +123,8 @@ def script(found: list[Cell], results: Path | None) -> str:
         parts.append("# %% " + " · ".join(titles) if titles else "# %%")
         parts.append(cell.section.code)
         titles = []
-    if results and any(results.glob("*.svg")):
+    shown = [output for cell in found if cell.section for output in _outputs(cell.section, results)]
+    if any(output["output_type"] == "display_data" for output in shown):
         parts.append("# %%\nimport matplotlib.pyplot as plt\n\nplt.show()\n")
     return "\n".join(parts)
 

@@ -76,8 +76,8 @@ def with_copies(html: str, sources: dict[str, str]) -> str:
         else:
             code = sources.get(code.strip(), code)
         attribute = escape(code.rstrip("\n"), quote=True).replace("\n", "&#10;")
-        language = match["language"]
-        return f'<div class="language-{language} highlight" data-copy="{attribute}">{match["inner"]}</div>'
+        start = f'<div class="language-{match["language"]} highlight"'
+        return f'{start} data-copy="{attribute}">{match["inner"]}</div>'
 
     return BLOCK.sub(replace, html)
 
@@ -108,7 +108,8 @@ def slim_notebook(html: str, ids: list[str], figures: list[tuple[str, str]]) -> 
             parts.append(_prose(prose.decode_contents()))
             continue
         code = cell.select_one(".highlight-ipynb pre").decode_contents().strip("\n")
-        parts.append(f'<div class="language-python highlight"><pre><code>{code}\n</code></pre></div>')
+        block = f"<pre><code>{code}\n</code></pre>"
+        parts.append(f'<div class="language-python highlight">{block}</div>')
         for output in cell.select(".jp-OutputArea-output"):
             if text := output.find("pre"):
                 text = text.decode_contents().rstrip("\n")

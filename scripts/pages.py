@@ -1,7 +1,7 @@
 """A page's skeleton: what both languages must have in common, and what repairs one from the other.
 
-    python scripts/pages.py                      say where English and Chinese differ
-    python scripts/pages.py --fix docs/zh/masks.md    copy includes, ids and math from English
+`python scripts/pages.py` says where English and Chinese differ. With `--fix docs/zh/masks.md` it
+copies includes, ids, math and figures of the English page into the Chinese one, or back.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def _line_parts(line: str, number: int) -> list[Part]:
     if match := API.match(line):
         return [Part("api", match["target"], number)]
     line = INLINE_CODE.sub("", line)
-    found = []
-    for kind, pattern in (("figure", FIGURE), ("link", LINK), ("citation", CITATION)):
-        found += [(match.start(), Part(kind, match["target"], number)) for match in pattern.finditer(line)]
-    return [part for _, part in sorted(found, key=lambda pair: pair[0])]
+    kinds = {"figure": FIGURE, "link": LINK, "citation": CITATION}
+    found = [(match, kind) for kind, pattern in kinds.items() for match in pattern.finditer(line)]
+    found.sort(key=lambda pair: pair[0].start())
+    return [Part(kind, match["target"], number) for match, kind in found]
 
 
 def compared(parts: list[Part]) -> list[tuple[str, str]]:
-    """What must be equal in both languages. Within a section links and citations may trade places."""
+    """What must be equal in both languages: links and citations in any order within a section."""
     result: list[tuple[str, str]] = []
     floating: list[tuple[str, str]] = []
     for part in parts:
@@ -110,7 +110,8 @@ def differences(path: Path) -> list[str]:
         return []
     for index, (english, chinese) in enumerate(zip(*sides, strict=False)):
         if english != chinese:
-            return [f"docs/*/{path}: part {index + 1} is {english} in English, {chinese} in Chinese"]
+            what = f"{english} in English, {chinese} in Chinese"
+            return [f"docs/*/{path}: part {index + 1} is {what}"]
     longer = LANGUAGES[len(sides[1]) > len(sides[0])]
     extra = max(sides, key=len)[min(map(len, sides))]
     return [f"docs/*/{path}: only docs/{longer} has {extra}"]

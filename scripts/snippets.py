@@ -54,7 +54,8 @@ class Section:
         try:
             return doctest.DocTestParser().get_examples(self.text, str(self.path))
         except ValueError as error:
-            raise SnippetError(f"{self.path}:{self.line}: in section {self.name!r}: {error}") from None
+            where = f"{self.path}:{self.line}: in section {self.name!r}"
+            raise SnippetError(f"{where}: {error}") from None
 
 
 def sections(path: Path) -> dict[str, Section]:
@@ -126,20 +127,22 @@ def import_lines(module: Path) -> dict[str, str]:
     name = package if module.stem == "__init__" else f"{package}.{module.stem}"
     lines = {}
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__":
-            source = node.module if not node.level else ".".join(filter(None, [package, node.module]))
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source = ""
+            if isinstance(node, ast.ImportFrom):
+                parents = [package] * node.level + [node.module] * bool(node.module)
+                source = f"from {'.'.join(parents)} "
             for alias in node.names:
-                asname = f" as {alias.asname}" if alias.asname else ""
-                lines[alias.asname or alias.name] = f"from {source} import {alias.name}{asname}"
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                asname = f" as {alias.asname}" if alias.asname else ""
-                lines[alias.asname or alias.name.split(".")[0]] = f"import {alias.name}{asname}"
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            lines[node.name] = f"from {name} import {node.name}"
-        elif isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    lines[target.id] = f"from {name} import {target.id}"
+                line = source + ast.unparse(ast.Import([alias]))
+                lines[alias.asname or alias.name.split(".")[0]] = line
+        else:
+            lines |= {bound: f"from {name} import {bound}" for bound in _bound(node)}
     return lines
+
+
+def _bound(node: ast.stmt) -> list[str]:
+    """The names that a function, a class or an assignment binds."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -4,8 +4,8 @@ A story is a doctest (docs/snippets/*.pycon): what it prints must be what its fi
 (docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
 filed in .cache/stories under a hash of all that they depend on, whole or not at all.
 
-    python scripts/stories.py                    run what is missing or stale
-    python scripts/stories.py --rewrite masks    put what the story prints now into its file
+`python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
+prints now into its file.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _run_one(story: Path, folder: Path, device: str, answer) -> None:
 
     draft = None
     try:
-        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
+        draft = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=folder.parent))
         run(story, draft, device)
         (draft / "manifest.json").write_text(json.dumps(file_hashes(draft), indent=1))
         if not is_whole(folder):  # another build may have been faster
@@ -137,6 +137,8 @@ def _error(answer, story: Path, process) -> list[str]:
     except EOFError:
         process.join()
         error = f"{story}: its process ended with exit code {process.exitcode}, without a result"
+        for draft in CACHE.glob(f"{story.stem}/.draft-{process.pid}-*"):
+            shutil.rmtree(draft, ignore_errors=True)
     process.join()
     return [error] if error else []
 
@@ -168,7 +170,10 @@ def main() -> int:
             sys.path[:0] = path[:2]
             from story_runner import rewrite
 
-            rewrite(SNIPPETS / f"{options.rewrite}.pycon")
+            story = SNIPPETS / f"{options.rewrite}.pycon"
+            if not story.is_file():
+                raise SnippetError(f"there is no story {story}")
+            rewrite(story)
             return 0
         device = choose_device(options.device)
         errors = run_stories(device, force=options.force, jobs=options.jobs)

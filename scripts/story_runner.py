@@ -71,8 +71,8 @@ class _Recorder(doctest.DocTestRunner):
     def report_failure(self, out, test, example, got):
         self.got[example.lineno] = got
         if self.strict:
-            expected = _indent(example.want) or "    nothing"
-            raise self.error(test, example, f"expected\n{expected}\ngot\n{_indent(got)}")
+            expected, printed = (_indent(text or "nothing") for text in (example.want, got))
+            raise self.error(test, example, f"expected\n{expected}\ngot\n{printed}")
 
     def report_unexpected_exception(self, out, test, example, exc_info):
         raise self.error(test, example, "".join(traceback.format_exception_only(exc_info[1])))
@@ -150,7 +150,7 @@ def rewrite(story: Path) -> None:
         for example, got in zip(section.examples(), printed, strict=True):
             start = section.line - 1 + example.lineno + example.source.count("\n")
             old = example.want.count("\n")
-            edits.append((start, start + old, got.splitlines()))
+            edits.append((start, start + old, [x or "<BLANKLINE>" for x in got.splitlines()]))
     for start, stop, got in reversed(edits):
         lines[start:stop] = got
     story.write_text("\n".join(lines) + "\n", encoding="utf-8")

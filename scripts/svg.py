@@ -22,7 +22,7 @@ def site_svg(text: str) -> str:
         text = re.sub(re.escape(color), f"var(--mh-{role}, {color.lower()})", text, flags=re.I)
     text = re.sub(r"-?\d+\.\d{3,}", _short, text)
     used = set(re.findall(r"#([\w-]+)", text))
-    text = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", text)
+    text = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", text)
     text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.S)
     text = re.sub(r"\s*\n\s*", "\n", text)
     root = 'fill="currentColor" stroke-linejoin="round"'  # inherited, as the style said

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 
+from pages import CITATION
 from snippets import DOCS
 
-HEADERS = {
-    "en": ("Term", "中文", "Symbol", "In code", "Elsewhere", "Meaning"),
-    "zh": ("术语", "English", "符号", "代码中", "别处叫法", "含义"),
-}
+CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
+ELSEWHERE = {"en": "Elsewhere: {}.", "zh": "别处叫法：{}。"}
 
 
 class UnknownCitation(Exception):
@@ -30,15 +31,25 @@ def _parsed(text: str) -> dict:
     return tomllib.loads(text)
 
 
-def short_name(key: str) -> str:
+def short_name(key: str, language: str) -> str:
     """A citation as it stands in a sentence: ``Vaswani et al., 2017``."""
     if key not in bibliography():
         raise UnknownCitation(f"[@{key}] is not in docs/data/bibliography.toml")
-    entry = bibliography()[key]
+    entry, (together, others, comma) = bibliography()[key], CITED[language]
     names = [author.split(",")[0] for author in entry["authors"]]
-    if len(names) > 2:
-        names = [names[0] + " et al."]
-    return f"{' and '.join(names)}, {entry['year']}"
+    who = names[0] + others if len(names) > 2 else together.join(names)
+    return f"{who}{comma}{entry['year']}"
+
+
+def with_citations(text: str, language: str, url: Callable[[str], str]) -> str:
+    """Each ``[@key]`` as a link in brackets to ``url(key)``, spaced as the language wants."""
+
+    def replace(match: re.Match) -> str:
+        key = match["target"]
+        link = f"[{short_name(key, language)}]({url(key)})"
+        return f"（{link}）" if language == "zh" else f"{match['space']}({link})"
+
+    return re.sub("(?P<space> ?)" + CITATION.pattern, replace, text)
 
 
 def bibliography_markdown() -> str:
@@ -52,12 +63,16 @@ def bibliography_markdown() -> str:
 
 
 def glossary_markdown(language: str) -> str:
-    """A table with one row per term, in the order of the file: from scores to costs."""
+    """A definition list in the order of the file: from scores to memory."""
     other = "zh" if language == "en" else "en"
-    rows = ["| " + " | ".join(HEADERS[language]) + " |", "|---" * len(HEADERS[language]) + "|"]
+    entries = []
     for term in glossary():
-        symbol = f"${term['symbol']}$" if "symbol" in term else ""
-        code = f"`{term['code']}`" if "code" in term else ""
-        cells = [term[language], term[other], symbol, code, term.get("elsewhere", "")]
-        rows.append("| " + " | ".join([*cells, term[f"meaning_{language}"]]) + " |")
-    return "\n".join(rows)
+        names = [f"**{term[language]}**", f'<span lang="{other}">{term[other]}</span>']
+        names += [f"${term['symbol']}$"] if "symbol" in term else []
+        names += [f"`{name}`" for name in term.get("code", [])]
+        meaning = term[f"meaning_{language}"]
+        if "elsewhere" in term:
+            others = ("、" if language == "zh" else ", ").join(term["elsewhere"])
+            meaning += (" " if language == "en" else "") + ELSEWHERE[language].format(others)
+        entries.append(" · ".join(names) + f"\n:   {meaning}\n")
+    return "\n".join(entries)

@@ -159,9 +159,7 @@ def _cells(weights: np.ndarray, vmax: float, color: str) -> PolyCollection:
     colors = np.empty((weights.size, 4))
     colors[:, :3] = np.where(weights.reshape(-1, 1) < 0, to_rgb(NEGATIVE), to_rgb(color))
     colors[:, 3] = np.abs(weights).ravel() / vmax
-    options = {"edgecolors": "none", "linewidths": 0}
-    # Without antialiasing, no seams show between neighbours.
-    return PolyCollection(squares, facecolors=colors, antialiaseds=False, **options)
+    return PolyCollection(squares, facecolors=colors, edgecolors="none", linewidths=0)
 
 
 def _frame(

@@ -110,8 +110,6 @@ def add_files(files, config):
         files.append(File.generated(config, uri, **source))
 
     add("assets/katex/katex.min.css", content=katex.stylesheet())
-    for font in katex.fonts():
-        add(f"assets/katex/fonts/{font.name}", abs_src_path=str(font))
     for asset in sorted((DOCS / "assets").iterdir()):
         add(f"assets/{asset.name}", abs_src_path=str(asset))
     for name, figure in site.figures.items():
@@ -235,6 +233,10 @@ def heading_tokens(text):
 
 def on_post_build(config):
     site.drafts.cleanup()
+    for name, font in katex.fonts().items():  # by now all formulas are known
+        path = Path(config.site_dir, "assets", "katex", "fonts", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(font)
     if not site.leads:
         return
     chinese = load_config(

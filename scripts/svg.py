@@ -10,6 +10,11 @@ INK = "#000000"
 ZOOM = 1.45  # CSS pixels a point: a figure 4.2 inches wide fills a phone, and reads well there
 FONT = "var(--md-text-font-family, system-ui, sans-serif)"
 
+PLACES = re.compile(r' (?:d|x|y|x[12]|y[12]|r|transform|viewBox)="[^"]*"')
+INVISIBLE = re.compile(r'<path [^>]*style="(fill: none|[^"]*fill-opacity: 0)"/>\s*')
+X = Y = r"(-?[\d.]+)"
+SQUARE = re.compile(rf'd="M {X} {Y}\s*L {X} \2\s*L \3 {Y}\s*L \1 \4(?:\s*L \1 \2)?\s*z\s*"')
+
 
 def site_svg(text: str) -> str:
     """Strip what a browser does not need; ink becomes the text's colour, roles CSS variables."""
@@ -20,7 +25,10 @@ def site_svg(text: str) -> str:
     text = re.sub(r"(stroke|fill): " + INK, r"\1: currentColor", text)
     for role, color in COLORS.items():
         text = re.sub(re.escape(color), f"var(--mh-{role}, {color.lower()})", text, flags=re.I)
-    text = re.sub(r"-?\d+\.\d{3,}", _short, text)
+    text = PLACES.sub(lambda places: re.sub(r"-?\d+\.\d+", _short, places[0]), text)
+    text = re.sub(r"(?<=opacity: )\d\.\d+", lambda share: f"{float(share[0]):.2g}", text)
+    text = INVISIBLE.sub("", text)
+    text = SQUARE.sub(r'd="M\1 \2H\3V\4H\1z" shape-rendering="crispEdges"', text)
     used = set(re.findall(r"#([\w-]+)", text))
     text = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", text)
     text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.S)
@@ -32,4 +40,5 @@ def site_svg(text: str) -> str:
 
 
 def _short(number: re.Match) -> str:
-    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
+    """A number to a tenth of a point, which is less than a screen can show."""
+    return f"{float(number[0]):.1f}".removesuffix(".0")

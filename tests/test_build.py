@@ -1,0 +1,502 @@
+"""The build, on a small project of its own: two pages, two stories, a lab, both languages."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from snippets import ROOT
+
+ONE = """\
+# --8<-- [start:numbers]
+>>> import os
+>>> with open(os.environ["STORY_LOG"], "a") as log:
+...     _ = log.write("one\\n")
+>>> print(1 + 1)
+2
+
+# --8<-- [end:numbers]
+# --8<-- [start:picture]
+>>> import matplotlib.pyplot as plt
+>>> _ = plt.plot([1, 2])
+
+# --8<-- [end:picture]
+# --8<-- [start:state]
+>>> import torch
+>>> _ = torch.manual_seed(7)
+>>> torch.set_default_dtype(torch.float64)
+>>> plt.rcParams["lines.linewidth"] = 9
+>>> os.environ["LEAK"] = "yes"
+
+# --8<-- [end:state]
+"""
+TWO = """\
+# --8<-- [start:clean]
+>>> import os, time
+>>> import matplotlib.pyplot as plt
+>>> import torch
+>>> with open(os.environ["STORY_LOG"], "a") as log:
+...     _ = log.write("two\\n")
+>>> while "STORY_GATE" in os.environ and os.path.exists(os.environ["STORY_GATE"]):
+...     time.sleep(0.05)
+>>> print(torch.initial_seed() == 7, torch.get_default_dtype())
+False torch.float32
+>>> print(plt.rcParams["lines.linewidth"], os.environ.get("LEAK"))
+1.5 None
+>>> _ = plt.plot([2, 1])
+
+# --8<-- [end:clean]
+"""
+LAB = """\
+# --8<-- [start:look]
+import os
+
+with open(os.environ["STORY_LOG"], "a") as log:
+    log.write("lab\\n")
+print("looked")
+# --8<-- [end:look]
+"""
+INDEX = """\
+# Title { #title }
+
+On [two](two.md) and [the lab](labs/lab.md#lab), see [@vaswani2017].
+
+```pycon
+--8<-- "one.pycon:numbers"
+```
+
+```pycon
+--8<-- "one.pycon:picture"
+```
+
+![a line](figures/one/picture.svg)
+
+```pycon
+--8<-- "one.pycon:state"
+```
+
+$$
+\\query{Q} = 1
+$$
+"""
+PAGES = {
+    "index.md": INDEX,
+    "two.md": '# Two { #two }\n\n```pycon\n--8<-- "two.pycon:clean"\n```\n\n'
+    "![a line](figures/two/clean.svg)\n",
+    "bibliography.md": "# Bibliography { #bibliography }\n\n<!-- bibliography -->\n",
+    "labs/lab.md": '# Lab { #lab }\n\nWith $x$.\n\n```python\n--8<-- "lab.py:look"\n```\n',
+}
+NAVIGATION = "nav:\n  - index.md\n  - two.md\n  - labs/lab.md\n  - bibliography.md\n"
+
+
+class Project:
+    """A copy of this project with other pages, and what happens when it is built."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.site, self.log = folder, folder / "site", folder / "log"
+        self.gate = folder / "gate"
+
+    def file(self, path):
+        return self.folder / path
+
+    def edit(self, path, old, new):
+        text = self.file(path).read_text(encoding="utf-8")
+        assert old in text
+        self.file(path).write_text(text.replace(old, new), encoding="utf-8")
+
+    def start(self, *command, gate=False):
+        """The build as a process in a group of its own; ``gate`` holds story two until it goes."""
+        environment = os.environ | {"STORY_LOG": str(self.log), "NO_MKDOCS_2_WARNING": "1"}
+        environment |= {"STORY_GATE": str(self.gate)} if gate else {}
+        return subprocess.Popen(
+            [sys.executable, *(command or ("-m", "mkdocs", "build"))],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def build(self, *command):
+        """Its exit code and what it said."""
+        with self.start(*command) as process:
+            said = process.communicate(timeout=120)[0]
+        return process.returncode, said
+
+    def ran(self):
+        """The stories that ran since the last call."""
+        names = self.log.read_text().split() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return sorted(names)
+
+    def bytes(self):
+        """Every file of the site with its hash."""
+        return {
+            path.relative_to(self.site).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted(self.site.rglob("*"))
+            if path.is_file()
+        }
+
+    def left_over(self):
+        """Half-written sites and results."""
+        drafts = self.folder.glob(".cache/stories/*/.draft-*")
+        return [*self.folder.glob(".site.*"), *drafts]
+
+
+@contextmanager
+def killed_at_the_end(process):
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+    return found
+
+
+def make_project(folder):
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("scripts", "mhattn", "docs/theme", "docs/assets", "docs/data"):
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+    for name in ("mkdocs.yml", "docs/zh.yml"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        text, count = re.subn(r"^nav:\n( .*\n)+", NAVIGATION, text, flags=re.M)
+        assert count == 1
+        (folder / name).write_text(text, encoding="utf-8")
+    for language in ("en", "zh"):
+        for name, text in PAGES.items():
+            path = folder / "docs" / language / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    for name, text in {
+        "snippets/one.pycon": ONE,
+        "snippets/two.pycon": TWO,
+        "labs/lab.py": LAB,
+    }.items():
+        (folder / "docs" / name).parent.mkdir(exist_ok=True)
+        (folder / "docs" / name).write_text(text, encoding="utf-8")
+    if (ROOT / ".cache" / "node").is_dir():  # or npm fetches KaTeX
+        shutil.copytree(ROOT / ".cache" / "node", folder / ".cache" / "node")
+    return Project(folder)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A project just built for the first time; tests look at it and copy it."""
+    made = make_project(tmp_path_factory.mktemp("fresh"))
+    code, made.said = made.build()
+    assert code == 0, made.said
+    made.first_run = made.ran()
+    return made
+
+
+@pytest.fixture
+def project(fresh, tmp_path):
+    """A copy of the built project, to change and to break."""
+    shutil.copytree(fresh.folder, tmp_path / "copy", symlinks=True)
+    return Project(tmp_path / "copy")
+
+
+# What is run and what is not
+
+
+def test_fresh_build_runs_everything_and_builds_everything(fresh):
+    assert fresh.first_run == ["lab", "one", "two"]
+    pages = {"index.html", "two/index.html", "labs/lab/index.html"}
+    extras = {"404.html", "sitemap.xml", "search/search_index.json"}
+    names = {"one/picture.svg", "two/clean.svg"}
+    downloads = {
+        f"{name}.{end}" for name in ("index", "two", "labs/lab") for end in ("ipynb", "py")
+    }
+    expected = (
+        pages | extras | {f"figures/{n}" for n in names} | {f"downloads/{n}" for n in downloads}
+    )
+    built = set(fresh.bytes())
+    assert expected | {f"zh/{name}" for name in expected} <= built
+    assert fresh.left_over() == []
+    lab = (fresh.site / "labs" / "lab" / "index.html").read_text(encoding="utf-8")
+    assert '<pre class="mh-result">looked</pre>' in lab
+
+
+def test_warm_build_runs_nothing_and_gives_the_same_bytes(project, fresh):
+    code, said = project.build()
+    assert (code, project.ran()) == (0, []), said
+    assert project.bytes() == fresh.bytes()
+
+
+def test_change_of_prose_runs_nothing(project, fresh):
+    for language in ("en", "zh"):
+        project.edit(f"docs/{language}/index.md", "On [two]", "New prose on [two]")
+    code, said = project.build()
+    assert (code, project.ran()) == (0, []), said
+    assert "New prose" in (project.site / "index.html").read_text(encoding="utf-8")
+    assert "New prose" in (project.site / "zh" / "index.html").read_text(encoding="utf-8")
+    changed = {n for n, digest in project.bytes().items() if fresh.bytes().get(n) != digest}
+    assert not any("two" in name or "lab" in name for name in changed)
+
+
+def test_change_of_one_story_runs_that_story(project):
+    project.edit("docs/snippets/one.pycon", "print(1 + 1)\n2", "print(1 + 2)\n3")
+    code, said = project.build()
+    assert (code, project.ran()) == (0, ["one"]), said
+    assert json.loads((project.site / "downloads" / "index.ipynb").read_text())["cells"][1][
+        "outputs"
+    ] == [{"output_type": "stream", "name": "stdout", "text": "3\n"}]
+
+
+def test_change_of_the_package_runs_all(project):
+    with project.file("mhattn/masks.py").open("a") as file:
+        file.write("# changed\n")
+    code, said = project.build()
+    assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
+
+
+def test_force_runs_all_one_by_one_and_gives_the_same_bytes(project, fresh):
+    """In one fork server, after story one has changed seed, dtype and style: see story two."""
+    target = project.file("elsewhere")
+    command = ["scripts/build.py", "--force", "--jobs", "1", "--device", "cpu"]
+    code, said = project.build(*command, "--site-dir", str(target))
+    assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
+    project.site = target
+    assert project.bytes() == fresh.bytes()
+
+
+# What stops the build
+
+
+def assert_fails(project, *expected, command=()):
+    """With a message, without a traceback; the site stays as it was."""
+    before = project.bytes()
+    code, said = project.build(*command)
+    assert code == 1, said
+    for words in expected:
+        assert words in said
+    assert "Traceback" not in said
+    assert project.bytes() == before
+    assert project.left_over() == []
+
+
+def test_failing_stories_stop_the_build(project):
+    project.edit("docs/snippets/one.pycon", "1 + 1", "1 + 3")
+    project.edit("docs/snippets/two.pycon", "import torch", "import nosuch")
+    project.edit("docs/labs/lab.py", 'print("looked")', "1 / 0")
+    snippets = project.file("docs/snippets")
+    assert_fails(
+        project,
+        f"{snippets / 'one.pycon'}:5: in section 'numbers'\n    print(1 + 3)\n",
+        "expected\n    2\ngot\n    4",
+        f"{snippets / 'two.pycon'}:4: in section 'clean'\n    import nosuch\n",
+        "ModuleNotFoundError: No module named 'nosuch'",
+        f"{project.file('docs/labs/lab.py')}:6: in section 'look'\n    1 / 0\nZeroDivisionError",
+    )
+    code, _ = project.build("scripts/build.py")
+    assert code == 1
+
+
+def test_story_whose_process_dies_stops_the_build(project):
+    project.edit("docs/snippets/two.pycon", "import torch", "os.abort()")
+    assert_fails(project, "two.pycon: its process ended with exit code -6")
+
+
+@pytest.mark.parametrize(
+    ("page", "old", "new", "expected"),
+    [
+        ("en/index.md", "[two](two.md)", "[two](nosuch.md)", ["en/index.md", "nosuch.md"]),
+        ("zh/index.md", "lab.md#lab", "lab.md#nosuch", ["index.md", "nosuch"]),
+        ("zh/two.md", "two/clean", "two/nosuch", ["zh/two.md:7", "figures/two/nosuch.svg"]),
+        ("en/index.md", "@vaswani2017", "@nosuch", ["en/index.md:3", "[@nosuch]"]),
+        ("zh/index.md", "one.pycon:state", "one.pycon:nosuch", ["zh/index.md:16", "'nosuch'"]),
+        ("en/two.md", "two.pycon:clean", "nosuch.pycon:clean", ["en/two.md:4", "'nosuch.pycon'"]),
+        ("en/labs/lab.md", "$x$", "$\\nosuch$", ["en/labs/lab.md", "\\nosuch"]),
+        ("zh/index.md", "\\query{Q}", "\\query{Q", ["zh/index.md", "\\query{Q"]),
+    ],
+)
+def test_fault_on_a_page_stops_the_build(project, page, old, new, expected):
+    project.edit(f"docs/{page}", old, new)
+    assert_fails(project, *expected)
+
+
+def test_unwritable_cache_is_a_clear_error(project):
+    shutil.rmtree(project.file(".cache/stories"))
+    project.file(".cache/stories").write_text("a file where a folder should be")
+    assert_fails(project, "stories: the results cannot be written: ")
+    assert_fails(project, "the results cannot be written: ", command=["scripts/build.py"])
+
+
+# What is mended
+
+
+def test_damaged_results_are_computed_again(project, fresh):
+    (figure,) = project.folder.glob(".cache/stories/one/*/picture.svg")
+    figure.write_bytes(figure.read_bytes()[:100])
+    (manifest,) = project.folder.glob(".cache/stories/two/*/manifest.json")
+    manifest.write_text(manifest.read_text().replace("clean.svg", "other.svg"))
+    code, said = project.build()
+    assert (code, project.ran()) == (0, ["one", "two"]), said
+    assert project.bytes() == fresh.bytes()
+
+
+def test_kill_while_stories_run(project, fresh):
+    shutil.rmtree(project.file(".cache/stories"))
+    before = project.bytes()
+    project.gate.touch()
+    with killed_at_the_end(project.start(gate=True)):
+        wait_until(lambda: project.log.exists() and "two" in project.log.read_text())
+    project.gate.unlink()
+    assert project.bytes() == before
+    code, said = project.build()
+    assert code == 0, said
+    assert "two" in project.ran()
+    assert project.bytes() == fresh.bytes()
+
+
+@pytest.mark.parametrize("moment", ["index.html", "zh/assets", "zh/index.html"])
+def test_kill_while_pages_are_written(project, fresh, moment):
+    shutil.rmtree(project.site)
+    with killed_at_the_end(project.start()) as process:
+        wait_until(lambda: list(project.folder.glob(f".site.*/{moment}")))
+        process.kill()
+    assert not project.site.exists()
+    assert project.left_over()
+    code, said = project.build()
+    assert code == 0, said
+    assert project.bytes() == fresh.bytes()
+    assert project.left_over() == []
+
+
+def test_two_builds_at_once(project, fresh):
+    shutil.rmtree(project.file(".cache/stories"))
+    processes = [project.start(), project.start()]
+    for process in processes:
+        said = process.communicate(timeout=120)[0]
+        assert process.returncode == 0, said
+    assert project.bytes() == fresh.bytes()
+    assert project.left_over() == []
+
+
+SWAP = """\
+import sys
+from pathlib import Path
+
+import hooks
+
+final = Path("site")
+for number in range(100):
+    draft = final.with_name(f".site.{hooks.os.getpid()}")
+    draft.mkdir()
+    (draft / "page").write_text(sys.argv[1])
+    hooks.replace(final, draft)
+"""
+
+
+def test_builds_that_end_at_the_same_moment(tmp_path):
+    """The last step of two builds, a hundred times."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    command = [sys.executable, "-W", "ignore", "-c", SWAP]
+    racing = [
+        subprocess.Popen(
+            [*command, name], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        for name in ("first", "second")
+    ]
+    errors = [process.communicate(timeout=60)[1] for process in racing]
+    assert [process.returncode for process in racing] == [0, 0], errors
+    assert (tmp_path / "site" / "page").read_text() in ("first", "second")
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+
+
+# mkdocs serve
+
+
+def get(url):
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.read().decode()
+    except OSError:
+        return ""
+
+
+def test_serve_shows_both_languages_and_a_change(project):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    project.edit("mkdocs.yml", "strict: true", f"strict: true\ndev_addr: {address}")
+    url = f"http://{address}/mhattn/"
+    with killed_at_the_end(project.start("-m", "mkdocs", "serve")):
+        wait_until(lambda: "On <a" in get(url) and "On <a" in get(url + "zh/"))
+        project.edit("docs/zh/index.md", "On [two]", "Changed [two]")
+        wait_until(lambda: "Changed <a" in get(url + "zh/"))
+    assert project.ran() == []
+
+
+# Notebooks
+
+
+def notebooks_of(site):
+    found = sorted(site.glob("downloads/**/*.ipynb"))
+    assert found
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_notebooks_are_valid(site):
+    import nbformat
+
+    for path in [*notebooks_of(site), *notebooks_of(site / "zh")]:
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        assert notebook.cells[0].source.startswith("# "), path
+        assert [cell.id for cell in notebook.cells] == list(
+            dict.fromkeys(c.id for c in notebook.cells)
+        )
+
+
+@pytest.mark.parametrize(
+    "lab", sorted((ROOT / "docs" / "labs").glob("*.py")), ids=lambda lab: lab.stem
+)
+def test_lab_notebook_runs_from_top_to_bottom(site, tmp_path, lab):
+    """As a reader runs it: with jupyter, in a folder where nothing else lies."""
+    shutil.copy(site / "downloads" / "labs" / f"{lab.stem}.ipynb", tmp_path)
+    command = [
+        sys.executable,
+        "-m",
+        "nbconvert",
+        "--to",
+        "notebook",
+        "--execute",
+        f"{lab.stem}.ipynb",
+    ]
+    environment = os.environ | {"PYTHONWARNINGS": "", "MPLBACKEND": ""}
+    environment.pop("MPLBACKEND")
+    done = subprocess.run(
+        [*command, "--output", "done.ipynb"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+    def printed(path):
+        cells = json.loads(path.read_text())["cells"]
+        streams = [o for c in cells for o in c.get("outputs", []) if o.get("name") == "stdout"]
+        return ["".join(stream["text"]) for stream in streams]
+
+    assert printed(tmp_path / "done.ipynb") == printed(tmp_path / f"{lab.stem}.ipynb")

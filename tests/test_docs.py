@@ -1,0 +1,40 @@
+"""What is public is documented, and nothing else is."""
+
+import ast
+import importlib
+import re
+
+import pytest
+from snippets import LANGUAGES, ROOT
+
+import mhattn
+
+MODULES = sorted(path.stem for path in (ROOT / "mhattn").glob("[!_]*.py"))
+
+
+def public_names():
+    """Where each public name is defined: ``mhattn.masks.causal_mask``."""
+    for module in MODULES:
+        tree = ast.parse((ROOT / "mhattn" / f"{module}.py").read_text(encoding="utf-8"))
+        defined = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        exported = getattr(importlib.import_module(f"mhattn.{module}"), "__all__", defined)
+        yield from (f"mhattn.{module}.{name}" for name in exported if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_public_is_documented_and_documented_is_public(site, language):
+    page = site / ("" if language == "en" else language) / "reference" / "index.html"
+    documented = set(re.findall(r'id="(mhattn\.[\w.]+)"', page.read_text(encoding="utf-8")))
+    names = set(public_names())
+    assert names - documented == set(), "not on the reference page"
+    known = names | {f"mhattn.{module}" for module in MODULES}
+    members = {name for name in documented - known if name.rpartition(".")[0] in known}
+    assert documented - known - members == set(), "on the reference page, but not public"
+    assert [name for name in members if name.rpartition(".")[2].startswith("_")] == []
+
+
+def test_what_the_package_exports_is_public():
+    homes = {name.rpartition(".")[2] for name in public_names()}
+    assert set(mhattn.__all__) <= homes
+    for name in mhattn.__all__:
+        assert getattr(mhattn, name).__doc__, name

@@ -1,0 +1,529 @@
+"""The built site: its files, and in a headless browser what a reader meets."""
+
+import functools
+import gzip
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+from xml.etree import ElementTree
+
+import pages
+import pytest
+from bs4 import BeautifulSoup
+from snippets import DOCS, LABS, LANGUAGES, shown_section
+
+from mhattn.plots import COLORS
+
+CHROMIUM = Path("/usr/bin/chromium")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PAGE_LIMIT, INDEX_LIMIT = 160_000, 150_000  # bytes over the wire, gzipped
+PAGES = [path.as_posix() for path in pages.page_paths("en")]
+SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
+
+each_page = pytest.mark.parametrize("page", PAGES)
+each_side = pytest.mark.parametrize(("language", "page"), SIDES)
+each_language = pytest.mark.parametrize("language", LANGUAGES)
+
+
+def address(language, page):
+    """A page's place on the site: ``zh/labs/every-head/``."""
+    name = page.removesuffix(".md")
+    name = name.removesuffix("index") if name.split("/")[-1] == "index" else name + "/"
+    return ("" if language == "en" else language + "/") + name
+
+
+def source(language, page):
+    return (DOCS / language / page).read_text(encoding="utf-8")
+
+
+@functools.cache
+def parsed(path):
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def html(site, language, page):
+    return parsed(site / address(language, page) / "index.html")
+
+
+# The files
+
+
+@each_side
+def test_page_says_what_it_is(site, language, page):
+    soup = html(site, language, page)
+    assert soup.html["lang"] == language
+    assert len(soup.title.text.strip()) > 3
+    (h1,) = soup.select("h1")
+    assert h1.text.strip().removesuffix("#")
+    ids = Counter(element["id"] for element in soup.select("[id]"))
+    assert [name for name, count in ids.items() if count > 1] == []
+
+
+@each_side
+def test_figures_are_in_the_page_and_have_words(site, language, page):
+    soup = html(site, language, page)
+    wanted = [pages.FIGURE.search(line) for line in source(language, page).splitlines()]
+    wanted = [match["alt"] for match in wanted if match]
+    shown = [
+        f.get("aria-label") or f.get("alt")
+        for f in soup.select("article svg.mh-figure, article img")
+    ]
+    assert len(shown) == len(wanted)
+    assert all(words and words.strip() for words in shown)
+    assert all(image.get("alt", "").strip() for image in soup.select("img"))
+
+
+@each_side
+def test_math_is_rendered(site, language, page):
+    soup = html(site, language, page)
+    kinds = [part.kind for part in pages.skeleton(source(language, page))]
+    assert len(soup.select("article .katex-display math")) == kinds.count("math")
+    assert soup.select(".arithmatex, .katex-error") == []
+    text = BeautifulSoup(str(soup.article), "html.parser")
+    for element in text.select("code, pre, annotation"):  # these may hold dollars
+        element.decompose()
+    assert re.findall(r"\$[^$]+\$|\\\(|\\\[|\[@|--8<--|///", text.text) == []
+
+
+@each_side
+def test_language_switch_keeps_the_page(site, language, page):
+    other = LANGUAGES[language == LANGUAGES[0]]
+    (switch,) = html(site, language, page).select("a.mh-language")
+    here = "https://host/" + address(language, page)
+    assert urljoin(here, switch["href"]) == "https://host/" + address(other, page)
+    assert switch["hreflang"] == switch["lang"] == other
+
+
+@pytest.fixture(scope="module")
+def root_url(site):
+    return parsed(site / "index.html").select_one("link[rel=canonical]")["href"]
+
+
+def target_file(site, url):
+    file = site / unquote(urlsplit(url).path)
+    return file / "index.html" if file.is_dir() else file
+
+
+@pytest.mark.parametrize("name", [*(address(*side) + "index.html" for side in SIDES), "404.html"])
+def test_every_link_leads_somewhere(site, root_url, name):
+    broken = []
+    soup = parsed(site / name)
+    for element in soup.select("[href], [src]"):
+        link = element.get("href") or element.get("src") or ""
+        url = urljoin(root_url + name.removesuffix("index.html"), link)
+        if not url.startswith(root_url):
+            if element.name != "a" or not url.startswith(("https:", "mailto:")):
+                broken.append(f"{link}: another host's")
+            continue
+        if element.get("rel") == ["edit"]:
+            continue
+        file = target_file(site, url.removeprefix(root_url))
+        anchor = unquote(urlsplit(url).fragment)
+        if not file.is_file():
+            broken.append(f"{link}: no such file")
+        elif anchor and not anchor.startswith("__") and not parsed(file).find(id=anchor):
+            broken.append(f"{link}: no such place")
+    assert broken == []
+
+
+def test_stylesheets_load_only_what_is_there(site):
+    for sheet in site.rglob("*.css"):
+        for link in re.findall(
+            r"url\(['\"]?(?!data:|#)([^)'\"]+)", sheet.read_text(encoding="utf-8")
+        ):
+            assert (sheet.parent / urlsplit(link).path).is_file(), f"{sheet.name}: {link}"
+
+
+def test_sitemaps_list_every_page_with_its_other_language(site, root_url):
+    names = {
+        "s": "http://www.sitemaps.org/schemas/sitemap/0.9",
+        "x": "http://www.w3.org/1999/xhtml",
+    }
+    for language in LANGUAGES:
+        sitemap = site / address(language, "index.md") / "sitemap.xml"
+        found = {}
+        for url in ElementTree.parse(sitemap).iterfind("s:url", names):
+            links = url.iterfind("x:link", names)
+            found[url.find("s:loc", names).text] = {a.get("hreflang"): a.get("href") for a in links}
+        assert found == {
+            root_url + address(language, page): {
+                la: root_url + address(la, page) for la in LANGUAGES
+            }
+            for page in PAGES
+        }
+    robots = (site / "robots.txt").read_text().splitlines()
+    assert robots == [f"Sitemap: {root_url}sitemap.xml", f"Sitemap: {root_url}zh/sitemap.xml"]
+
+
+def test_404_leads_home_in_both_languages(site, root_url):
+    links = {a["href"] for a in parsed(site / "404.html").article.select("a[href]")}
+    assert {root_url, root_url + "zh/"} <= links
+
+
+@each_side
+def test_downloads_are_offered(site, language, page):
+    soup = html(site, language, page)
+    links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-downloads a[download]")}
+    has_code = any(part.kind == "include" for part in pages.skeleton(source(language, page)))
+    assert links == ({"ipynb", "py"} if has_code else set())
+
+
+@each_language
+def test_search_index_is_light(site, language):
+    index = site / address(language, "index.md") / "search" / "search_index.json"
+    assert len(gzip.compress(index.read_bytes())) < INDEX_LIMIT
+
+
+def test_colours_of_page_and_figures_are_the_same():
+    css = (DOCS / "assets" / "site.css").read_text(encoding="utf-8")
+    light = re.search(r"^\[data-md-color-scheme\] \{(.*?)\}", css, re.S | re.M)[1]
+    roles = re.findall(r"--mh-(\w+): (#\w+);", light)
+    assert dict(roles) == {role: color.lower() for role, color in COLORS.items()}
+
+
+# The code that copy buttons give
+
+
+def blocks(site, language, page):
+    return [block["data-copy"] for block in html(site, language, page).select("[data-copy]")]
+
+
+@each_page
+def test_both_languages_give_the_same_code(site, page):
+    assert blocks(site, "zh", page) == blocks(site, "en", page)
+
+
+@each_page
+def test_every_block_of_python_can_be_copied(site, page):
+    """Each that the page includes, in its order, the package's own source as well."""
+    fences = [
+        p for p in pages.skeleton(source("en", page)) if p.kind in ("include", "fence", "api")
+    ]
+    if any(part.kind == "api" for part in fences):
+        assert blocks(site, "en", page)
+        return
+    sections = [shown_section(part.value) for part in fences if part.kind == "include"]
+    assert blocks(site, "en", page) == [section.code.rstrip("\n") for section in sections]
+
+
+def run_program(code, folder):
+    (folder / "pasted.py").write_text(code + "\n", encoding="utf-8")
+    environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONPATH", None)
+    command = [sys.executable, "pasted.py"]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def programs(site, tmp_path_factory):
+    """The run of each page's code, all blocks pasted into one file; two at a time."""
+    with ThreadPoolExecutor(2) as pool:
+        runs = {}
+
+        def start(page):
+            if page not in runs:
+                code = "\n".join(blocks(site, "en", page))
+                runs[page] = pool.submit(run_program, code, tmp_path_factory.mktemp("program"))
+            return runs[page]
+
+        if "PYTEST_XDIST_WORKER" not in os.environ:  # or other workers run the others
+            for page in PAGES:
+                start(page)
+        yield lambda page: start(page).result()
+        pool.shutdown(cancel_futures=True)
+
+
+def expected_output(page, story_results):
+    for part in pages.skeleton(source("en", page)):
+        if part.kind != "include":
+            continue
+        section = shown_section(part.value)
+        if section.is_story:
+            yield from (example.want for example in section.examples())
+        elif section.path.parent == LABS:
+            outputs = json.loads((story_results[section.path.stem] / "outputs.json").read_text())
+            yield outputs[section.name]["text"]
+
+
+@each_page
+def test_copied_code_runs_and_prints_what_the_page_shows(programs, story_results, page):
+    done = programs(page)
+    assert done.returncode == 0, done.stderr
+    if any(part.kind == "api" for part in pages.skeleton(source("en", page))):
+        return  # docstrings show values without print; doctest has checked them
+    assert done.stdout == "".join(expected_output(page, story_results))
+
+
+def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
+    name, target = "attention.md", "figures/attention/picture.svg"
+    parts = pages.skeleton(source("en", name))
+    includes = [part.value for part in parts if part.kind == "include"]
+    code = blocks(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
+    code += ["import json", "print(json.dumps(weights.tolist()))"]
+    weights = json.loads(run_program("\n".join(code), tmp_path).stdout.splitlines()[-1])
+    for language in LANGUAGES:
+        figures = [
+            m for m in pages.FIGURE.finditer(source(language, name)) if "figures/" in m["target"]
+        ]
+        number = [match["target"] for match in figures].index(target)
+        drawn = html(site, language, name).select("svg.mh-figure")[number].select("text")
+        drawn = [text for text in drawn if re.fullmatch(r"\d\.\d\d", text.text.strip())]
+        drawn.sort(key=lambda text: (round(float(text["y"])), float(text["x"])))
+        assert [t.text.strip() for t in drawn] == [f"{w:.2f}" for row in weights for w in row]
+
+
+# In a browser
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def home(site, tmp_path_factory):
+    """The site's address, served under /mhattn/ as GitHub Pages does."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "mhattn").symlink_to(site)
+    handler = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mhattn/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    if not CHROMIUM.is_file():
+        give_up(f"{CHROMIUM} is missing")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        give_up("playwright is missing")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, home):
+    """Opens a page of the site in a fresh profile, and closes it after the test."""
+    contexts = []
+
+    def open_(place, **options):
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(home + place, wait_until="load")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+OPEN_DETAILS = "document.querySelectorAll('details').forEach(each => each.open = true)"
+SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
+    [...document.querySelectorAll('body *')]
+        .filter(each => each.getBoundingClientRect().right > innerWidth)
+        .map(each => each.outerHTML.slice(0, 120)).slice(0, 5)"""
+
+
+@pytest.fixture(scope="module")
+def visit(browser, home):
+    """What happens at a first visit on a phone: noise, requests, and whether the page fits."""
+
+    @functools.cache
+    def visited(language, name):
+        context = browser.new_context(viewport={"width": 360, "height": 740})
+        page, noise, requests = context.new_page(), [], []
+        page.on("console", lambda m: m.type in ("error", "warning") and noise.append(m.text))
+        page.on("pageerror", lambda error: noise.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(home + address(language, name), wait_until="networkidle")
+        page.evaluate(OPEN_DETAILS)
+        sideways = page.evaluate(SIDEWAYS)
+        context.close()
+        return noise, requests, sideways
+
+    return visited
+
+
+@each_side
+def test_page_is_quiet_stays_home_and_fits_a_phone(visit, home, language, page):
+    noise, requests, sideways = visit(language, page)
+    assert noise == []
+    assert [url for url in requests if not url.startswith((home, "data:", "blob:"))] == []
+    assert not sideways, sideways
+
+
+def test_pages_are_light(visit, site, home, tmp_path_factory):
+    """HTML, styles, scripts and fonts of a first visit, gzipped; search index and images apart."""
+    table = {}
+    for side in SIDES:
+        weight = 0
+        for url in {
+            urlsplit(url)._replace(fragment="", query="").geturl() for url in visit(*side)[1]
+        }:
+            file = target_file(site, url.removeprefix(home)) if url.startswith(home) else None
+            if file and file.suffix in (".html", ".css", ".js", ".woff2"):
+                weight += len(gzip.compress(file.read_bytes()))
+        table[address(*side) or "/"] = weight
+    lines = [f"{weight / 1000:6.1f} kB  {name}" for name, weight in table.items()]
+    for language in LANGUAGES:
+        index = site / address(language, "index.md") / "search" / "search_index.json"
+        lines.append(
+            f"{len(gzip.compress(index.read_bytes())) / 1000:6.1f} kB  search index, {language}"
+        )
+    (tmp_path_factory.getbasetemp() / "page-weights.txt").write_text("\n".join(lines) + "\n")
+    print("", *lines, sep="\n")
+    assert min(table.values()) > 20_000, "counted too little"
+    assert {name: weight for name, weight in table.items() if weight >= PAGE_LIMIT} == {}
+
+
+COPY_BUTTON = ".highlight[data-copy] :is(button[data-md-type=copy], button.md-clipboard)"
+COPY_ALL = """async selector => {
+    const copied = []
+    for (const button of document.querySelectorAll(selector)) {
+        button.click()
+        copied.push(await navigator.clipboard.readText())
+    }
+    return copied
+}"""
+
+
+@each_side
+def test_copy_buttons_copy_the_code(open_page, site, home, language, page):
+    opened = open_page(address(language, page))
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=home)
+    opened.evaluate(OPEN_DETAILS)
+    buttons = opened.locator(COPY_BUTTON)
+    if code := blocks(site, language, page):
+        buttons.first.wait_for()
+        buttons.first.click()
+        assert opened.evaluate("navigator.clipboard.readText()") == code[0]
+    all_there = "([buttons, count]) => document.querySelectorAll(buttons).length == count"
+    opened.wait_for_function(all_there, arg=[COPY_BUTTON, len(code)])
+    assert opened.evaluate(COPY_ALL, COPY_BUTTON) == code
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "found"),
+    [
+        ("en", "softmax", "attention/"),
+        ("en", "causal mask", "masks/"),
+        ("zh", "因果", "zh/masks/"),
+        ("zh", "掩码", "zh/masks/"),
+        ("zh", "softmax", "zh/attention/"),
+    ],
+)
+def test_search_finds_the_page(open_page, home, language, words, found):
+    page = open_page(address(language, "index.md"))
+    page.keyboard.press("/")
+    page.wait_for_function("document.activeElement.matches('.md-search__input')")
+    page.keyboard.type(words)
+    page.wait_for_selector(".md-search-result__link")
+    links = page.locator(".md-search-result__link").evaluate_all("links => links.map(a => a.href)")
+    assert any(link.startswith(home + found) for link in links), links
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_language_switch_goes_there_and_back(open_page, home, scripts):
+    for name in ("masks.md", next(page for page in PAGES if page.startswith("labs/"))):
+        page = open_page(address("en", name), java_script_enabled=scripts)
+        for language in ("zh", "en"):
+            page.click("a.mh-language")
+            page.wait_for_url(home + address(language, name))
+            assert page.get_attribute("html", "lang") == language
+
+
+def scheme(page):
+    return page.get_attribute("body", "data-md-color-scheme")
+
+
+def test_dark_mode_can_be_chosen_and_stays(open_page):
+    page = open_page("attention/")
+    assert scheme(page) == "default"
+    ink = "getComputedStyle(document.querySelector('.mh-figure')).color"
+    light = page.evaluate(ink)
+    page.click("label[for=__palette_1]:visible")
+    assert scheme(page) == "slate"
+    assert page.evaluate(ink) != light
+    page.reload()
+    assert scheme(page) == "slate"
+    page.click("label[for=__palette_0]:visible")
+    assert scheme(page) == "default"
+
+
+def test_dark_mode_follows_the_system(open_page):
+    assert scheme(open_page("attention/", color_scheme="dark")) == "slate"
+
+
+CONTRAST = """role => {
+    const span = document.querySelector('article').appendChild(document.createElement('span'))
+    span.className = role
+    const linear = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+    const paint = document.createElement('canvas').getContext('2d')
+    const light = color => {
+        paint.fillStyle = color
+        paint.fillRect(0, 0, 1, 1)
+        const [r, g, b] = paint.getImageData(0, 0, 1, 1).data
+        return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+    }
+    const back = light(getComputedStyle(document.body).backgroundColor)
+    const text = light(getComputedStyle(span).color)
+    return (Math.max(back, text) + 0.05) / (Math.min(back, text) + 0.05)
+}"""
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_words_in_a_roles_colour_can_be_read(open_page, system):
+    page = open_page("attention/", color_scheme=system)
+    contrasts = {role: page.evaluate(CONTRAST, f"mh-{role}") for role in COLORS}
+    assert {role: c for role, c in contrasts.items() if not 4.5 <= c < 20} == {}
+
+
+def page_with(site, selector):
+    return next(address("en", page) for page in PAGES if html(site, "en", page).select(selector))
+
+
+def test_keyboard_reaches_content_and_answers(open_page, site):
+    page = open_page(page_with(site, "article details"))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "md-skip focus-visible"
+    summary = page.locator("article details > summary").first
+    summary.focus()
+    assert not summary.evaluate("each => each.parentElement.open")
+    page.keyboard.press("Enter")
+    assert summary.evaluate("each => each.parentElement.open")
+
+
+@each_language
+def test_page_reads_without_scripts(open_page, language):
+    page = open_page(address(language, "attention.md"), java_script_enabled=False)
+    assert page.locator("h1").is_visible()
+    assert page.locator("article p:not(.mh-downloads)").first.is_visible()
+    assert page.locator(".katex-display").first.is_visible()
+    assert page.locator(".katex-display").first.bounding_box()["height"] > 15
+    assert page.locator("svg.mh-figure").first.is_visible()

@@ -1,0 +1,376 @@
+"""Stories: each runs and prints what it says; what cannot be read or run is named by its line."""
+
+import ast
+import doctest
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+import snippets
+import stories
+import story_runner
+import torch
+from snippets import SNIPPETS, SnippetError, sections
+
+STORIES = sorted(SNIPPETS.glob("*.pycon"))
+COLUMNS = 84  # what a page shows without a scroll bar
+
+each_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+each_file = pytest.mark.parametrize("story", stories.all_stories(), ids=lambda story: story.name)
+
+
+# The stories of this project
+
+
+@each_file
+def test_story_runs(story, story_run):
+    """Each in a process of its own, or from the cache, where only a run that passed is filed."""
+    errors = story_run.stdout + story_run.stderr
+    assert stories.results()[story.stem] is not None, errors
+
+
+@each_story
+def test_what_a_story_shows_it_prints(story):
+    """So that its code, pasted into a file, prints the same."""
+    for section in sections(story).values():
+        for example in section.examples():
+            where = f"{story.name}:{section.line + example.lineno}"
+            assert example.exc_msg is None, f"{where}: expects a traceback; catch and print it"
+            assert not example.options, f"{where}: a doctest option"
+            assert "<BLANKLINE>" not in example.want, f"{where}: prints an empty line"
+            (statement,) = ast.parse(example.source).body
+            if example.want and isinstance(statement, ast.Expr):
+                call = getattr(statement.value, "func", None)
+                assert getattr(call, "id", None) == "print", f"{where}: shows without print"
+
+
+@each_file
+def test_story_fits_the_page(story):
+    lines = enumerate(story.read_text(encoding="utf-8").splitlines(), 1)
+    assert [number for number, line in lines if len(line) > COLUMNS] == []
+
+
+@each_story
+def test_story_has_no_code_outside_sections(story):
+    inside = "\n".join(section.text for section in sections(story).values())
+    text = story.read_text(encoding="utf-8")
+    assert text.count(">>> ") == inside.count(">>> ")
+    assert "# doctest:" not in text
+    assert not re.search(r"[^\n]\n# --8<-- \[end:", text), "no blank line before an end marker"
+
+
+@each_story
+def test_section_without_outputs_is_code(story):
+    for section in sections(story).values():
+        assert ast.parse(section.code).body, section.name
+        assert "# (" + "1)!" not in section.code
+
+
+# Running one
+
+
+def lines_of(text):
+    return "\n".join(line.strip() for line in text.strip().splitlines()) + "\n"
+
+
+def section_file(path, body, name="one"):
+    path.write_text(f"# --8<-- [start:{name}]\n{body}\n\n# --8<-- [end:{name}]\n", encoding="utf-8")
+    return path
+
+
+def run(path):
+    namespace = {"__name__": "__main__"}
+    return "".join(story_runner.run_story_section(s, namespace) for s in sections(path).values())
+
+
+def test_right_output_passes(tmp_path):
+    path = section_file(tmp_path / "good.pycon", ">>> x = 2\n>>> print(x)\n2\n>>> print(x + 1)\n3")
+    assert run(path) == "2\n3\n"
+
+
+def test_wrong_output_names_line_code_expected_and_got(tmp_path):
+    path = section_file(tmp_path / "bad.pycon", ">>> x = 2\n>>> print(x)\n3\n>>> print(x)\n2")
+    with pytest.raises(SnippetError) as caught:
+        run(path)
+    assert str(caught.value).split("\n") == [
+        f"{path}:3: in section 'one'",
+        "    print(x)",
+        "expected",
+        "    3",
+        "got",
+        "    2",
+    ]
+
+
+def test_unexpected_output_is_an_error(tmp_path):
+    path = section_file(tmp_path / "bad.pycon", ">>> print(2)\n>>> x = 1")
+    with pytest.raises(
+        SnippetError, match=r"bad.pycon:2: (.*\n)+expected\n    nothing\ngot\n    2"
+    ):
+        run(path)
+
+
+def test_exception_names_line_code_and_error(tmp_path):
+    path = section_file(tmp_path / "bad.pycon", ">>> x = 2\n>>> for y in [0]:\n...     x / y")
+    with pytest.raises(SnippetError) as caught:
+        run(path)
+    assert str(caught.value).startswith(f"{path}:3: in section 'one'\n    for y in [0]:\n")
+    assert "ZeroDivisionError: division by zero" in str(caught.value)
+
+
+def test_sections_share_their_names_and_lines_go_on(tmp_path):
+    path = section_file(tmp_path / "two.pycon", ">>> x = 2")
+    path.write_text(
+        path.read_text() + "# --8<-- [start:two]\n>>> print(x)\n5\n\n# --8<-- [end:two]\n"
+    )
+    with pytest.raises(SnippetError, match=r"two.pycon:6: in section 'two'"):
+        run(path)
+
+
+def test_lab_error_names_its_line(tmp_path):
+    path = section_file(tmp_path / "lab.py", "x = 2\n\ndef f():\n    return x / 0\n\nf()")
+    (section,) = sections(path).values()
+    with pytest.raises(
+        SnippetError, match=r"lab.py:5: in section 'one'\n    return x / 0\nZeroDiv"
+    ):
+        story_runner.run_lab_section(section, {})
+
+
+def test_two_figures_in_a_section_are_an_error(tmp_path):
+    path = section_file(tmp_path / "two.pycon", ">>> x = 1")
+    plt.figure(), plt.figure()
+    with pytest.raises(SnippetError, match=r"two.pycon:2: section 'one' leaves 2 figures open"):
+        story_runner.save_figure(sections(path)["one"], tmp_path)
+
+
+def test_figure_keeps_its_text_and_is_drawn_the_same_twice(tmp_path):
+    path = section_file(tmp_path / "f.pycon", ">>> x = 1")
+    drawn = []
+    for _ in range(2):
+        with plt.rc_context(story_runner.LOOK):
+            plt.figure().add_subplot(title="Softmax")
+            name = story_runner.save_figure(sections(path)["one"], tmp_path)
+        drawn.append((tmp_path / name).read_text())
+    assert drawn[0] == drawn[1]
+    assert re.search(r"<text[^>]*>Softmax</text>", drawn[0])
+    assert "currentColor" in drawn[0]
+    assert "#000000" not in drawn[0]
+    assert plt.get_fignums() == []
+
+
+# Rewriting
+
+
+@pytest.fixture
+def sandbox(monkeypatch):
+    """Undoes what the runner sets for a whole process."""
+    monkeypatch.setenv("COLUMNS", "100")
+    threads = torch.get_num_threads()
+    with plt.rc_context():
+        yield
+    torch.set_num_threads(threads)
+
+
+TWICE = """\
+# --8<-- [start:one]
+>>> x = 2
+>>> for i in range(2):
+...     print(i)
+0
+9
+
+# --8<-- [end:one]
+# --8<-- [start:two]
+>>> print(x)
+2
+>>> print("a\\nb")
+>>> print("c")  # (1)!
+c
+d
+
+# --8<-- [end:two]
+"""
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_rewrite_corrects_outputs_and_nothing_else(tmp_path):
+    path = tmp_path / "story.pycon"
+    path.write_text(TWICE)
+    story_runner.rewrite(path)
+    right = (
+        TWICE.replace("0\n9\n", "0\n1\n").replace('b")\n', 'b")\na\nb\n').replace("c\nd\n", "c\n")
+    )
+    assert path.read_text() == right
+    assert run(path) == "0\n1\n2\na\nb\nc\n"
+    story_runner.rewrite(path)
+    assert path.read_text() == right
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_rewrite_keeps_empty_lines_as_doctest_writes_them(tmp_path):
+    path = section_file(tmp_path / "story.pycon", '>>> print("a\\n\\nb")')
+    story_runner.rewrite(path)
+    assert "a\n<BLANKLINE>\nb\n" in path.read_text()
+    assert run(path) == "a\n\nb\n"
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_rewrite_leaves_a_story_that_fails(tmp_path):
+    path = section_file(tmp_path / "story.pycon", ">>> print(1)\n2\n>>> 1 / 0")
+    before = path.read_text()
+    with pytest.raises(SnippetError, match="ZeroDivisionError"):
+        story_runner.rewrite(path)
+    assert path.read_text() == before
+
+
+# Sections
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("s one\nx", ":1: section 'one' has no end"),
+        ("s one\ns two\ne two\ne one", ":2: section 'two' starts inside another or twice"),
+        ("s one\ne one\nx\ns one\ne one", ":4: section 'one' starts inside another or twice"),
+        ("x\ne one", ":2: section 'one' ends but did not start"),
+        ("s one\nx\ne two", ":3: section 'two' ends but did not start"),
+    ],
+)
+def test_bad_markers_are_named_by_file_and_line(tmp_path, body, error):
+    for short, kind in (("s", "start"), ("e", "end")):
+        body = re.sub(rf"^{short} (\w+)$", rf"# --8<-- [{kind}:\1]", body, flags=re.M)
+    path = tmp_path / "story.pycon"
+    path.write_text(body)
+    with pytest.raises(SnippetError) as caught:
+        sections(path)
+    assert str(caught.value) == f"{path}{error}"
+
+
+def test_sections_know_their_lines(tmp_path):
+    path = section_file(tmp_path / "a.pycon", ">>> x = 1\n>>> print(x)\n1")
+    path.write_text("text\n" + path.read_text() + "# --8<-- [start:two]\n# --8<-- [end:two]\n")
+    assert [(s.name, s.line) for s in sections(path).values()] == [("one", 3), ("two", 9)]
+    assert sections(path)["one"].text == ">>> x = 1\n>>> print(x)\n1\n\n"
+
+
+@pytest.mark.parametrize(
+    ("reference", "error"),
+    [
+        ("nosuch.pycon:one", "there is no file 'nosuch.pycon'"),
+        ("mhattn/functional.py:nosuch", "functional.py: there is no section 'nosuch'"),
+    ],
+)
+def test_unknown_reference_is_an_error(reference, error):
+    with pytest.raises(SnippetError, match=error):
+        snippets.shown_section(reference)
+
+
+def test_inconsistent_prompt_is_an_error(tmp_path):
+    path = section_file(tmp_path / "a.pycon", ">>>print(1)")
+    with pytest.raises(SnippetError, match=r"a.pycon:2: in section 'one': .*blank"):
+        sections(path)["one"].examples()
+
+
+# The code that is copied
+
+
+def test_code_has_no_prompts_outputs_or_markers(tmp_path):
+    body = lines_of(
+        """>>> x = 1  # (1)!
+        >>> for i in range(x):  # (B, H) # (12)!
+        ...     print("# (a)", f(1))
+        ...
+        >>> print(x)  # (2)
+        1
+        """
+    )
+    path = section_file(tmp_path / "a.pycon", body.replace("... print", "...     print"))
+    assert sections(path)["one"].code == (
+        'x = 1\nfor i in range(x):  # (B, H)\n    print("# (a)", f(1))\n\nprint(x)\n'
+    )
+
+
+MODULE = """\
+from __future__ import annotations
+import math
+import torch.nn.functional as F
+from torch import Tensor, nn as layers
+from mhattn._other import helper
+
+LIMIT: int = 3
+
+def double(x: Tensor) -> Tensor:
+    return 2 * x
+
+# --8<-- [start:part]
+class Part(layers.Module):
+    def forward(self, x):
+        total = math.sqrt(len(x))
+        return helper(double(F.relu(x)), total, LIMIT)
+# --8<-- [end:part]
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    (tmp_path / "pack").mkdir()
+    path = tmp_path / "pack" / "part.py"
+    path.write_text(MODULE)
+    return path
+
+
+def test_package_source_is_copied_with_the_imports_it_needs(module):
+    header, _, code = sections(module)["part"].code.partition("\n\n\n")
+    assert sorted(header.splitlines()) == [
+        "from mhattn._other import helper",
+        "from pack.part import LIMIT",
+        "from pack.part import double",
+        "from torch import nn as layers",
+        "import math",
+        "import torch.nn.functional as F",
+    ]
+    assert code.startswith("class Part(layers.Module):\n    def forward")
+
+
+def test_free_names_are_those_that_only_others_bind():
+    code = "import a\nb = 1\ndef f(c, d=e):\n    g = [h for h in c]\n    return a, b, g, print, k\n"
+    assert snippets.free_names(code) == {"e", "k"}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(snippets.ROOT.glob("mhattn/[!_]*.py")), ids=lambda p: p.name
+)
+def test_every_import_line_imports_its_name(path):
+    """The lines that copied source starts with: each by itself must bind what it says."""
+    for name, line in snippets.import_lines(path).items():
+        namespace = {}
+        exec(line, namespace)
+        assert name in namespace, line
+
+
+# The command
+
+
+def stories_command(*arguments):
+    command = [sys.executable, Path(stories.__file__), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=os.environ | {"LANG": "C"})
+
+
+def test_rewrite_of_an_unknown_story_is_a_readable_error():
+    done = stories_command("--rewrite", "nosuch")
+    assert done.returncode == 1
+    assert "nosuch.pycon" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_doctest_reads_stories_as_we_do():
+    """Truth for the runner: plain doctest, with all sections of a story as one test."""
+    story = STORIES[0]
+    test = doctest.DocTestParser().get_doctest(story.read_text(), {}, story.name, str(story), 0)
+    examples = [example for section in sections(story).values() for example in section.examples()]
+    assert [(e.source, e.want) for e in test.examples] == [(e.source, e.want) for e in examples]

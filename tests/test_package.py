@@ -181,3 +181,10 @@ def test_files_and_functions_are_short(module):
         if isinstance(node, ast.FunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             assert not body or node.end_lineno - body[0].lineno < 40, node.name
+
+
+@pytest.mark.parametrize("command", ["check", "format --check"])
+def test_style(command):
+    ruff = [sys.executable, "-m", "ruff", *command.split(), PACKAGE.parent]
+    done = subprocess.run(ruff, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

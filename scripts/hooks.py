@@ -68,12 +68,15 @@ site: Site
 def current_results(device: str) -> dict[str, Path]:
     """The folder of every story's results, after running what is missing or stale."""
     device = stories.choose_device(device)
-    while None in (found := stories.results(device)).values():  # again if one changed meanwhile
+    for _ in range(5):  # a story may change while it runs
+        if None not in (found := stories.results(device)).values():
+            return found
         command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
         if done.returncode:
             raise PluginError(done.stdout or f"stories.py ended with code {done.returncode}")
-    return found
+    missing = [name for name, folder in stories.results(device).items() if folder is None]
+    raise PluginError(f"stories change, or lose their results, as fast as they run: {missing}")
 
 
 def on_startup(command, dirty):
@@ -185,7 +188,6 @@ def on_page_markdown(markdown, page, config, files):
     if uri.startswith("labs/"):
         return markdown  # a notebook; its cells were made in add_downloads
     home = posixpath.relpath("bibliography.md", posixpath.dirname(uri))
-
     markdown = tables.with_citations(markdown, site.language, lambda key: f"{home}#{key}")
     markdown = markdown.replace("<!-- bibliography -->", tables.bibliography_markdown())
     return markdown.replace("<!-- glossary -->", tables.glossary_markdown(site.language))
@@ -194,13 +196,7 @@ def on_page_markdown(markdown, page, config, files):
 def on_page_content(html, page, config, files):
     uri = page.file.src_uri
     if uri.startswith("labs/"):
-        tokens = heading_tokens(site.texts[uri])
-        figures = pages.FIGURE.findall(site.texts[uri])
-        ids = [token["id"] for token in tokens]
-        html = page_html.slim_notebook(html, ids, figures)
-        page.toc = get_toc(nest_toc_tokens(tokens))
-        page.present_anchor_ids = set(ids)  # MkDocs checks links by it
-        page.edit_url = f"{config.repo_url.rstrip('/')}/{config.edit_uri.strip('/')}/{uri}"
+        html = lab_html(html, page, config)
     try:
         html = page_html.with_math(html)
     except katex.KatexError as error:
@@ -213,12 +209,29 @@ def on_page_content(html, page, config, files):
     html = page_html.fold_docstrings(html)
     html = html.replace("doc-signature highlight", "doc-signature highlight no-copy")
     if uri in site.cells:
-        name = page.file.src_uri.removesuffix(".md")
-        up = posixpath.relpath("downloads", page.url or ".")
-        links = [f'href="{up}/{name}.{ending}" download' for ending in ("ipynb", "py")]
-        line = f'<p class="mh-downloads">{DOWNLOADS[site.language].format(*links)}</p>'
-        html = html.replace("</h1>", "</h1>\n" + line, 1)
+        html = html.replace("</h1>", "</h1>\n" + download_line(page), 1)
     return html
+
+
+def lab_html(html, page, config):
+    """A lab's page, slim; and what MkDocs does not know of a page that was a notebook."""
+    text = site.texts[page.file.src_uri]
+    tokens = heading_tokens(text)
+    ids = [token["id"] for token in tokens]
+    page.toc = get_toc(nest_toc_tokens(tokens))
+    page.present_anchor_ids = set(ids)  # MkDocs checks links by it
+    edit_uri = f"{config.edit_uri.strip('/')}/{page.file.src_uri}"
+    page.edit_url = f"{config.repo_url.rstrip('/')}/{edit_uri}"
+    html = page_html.slim_notebook(html, ids, pages.FIGURE.findall(text))
+    root = posixpath.relpath(".", page.url) + "/"  # a notebook links to the published site
+    return html.replace(f'href="{config.site_url}', f'href="{root}')
+
+
+def download_line(page):
+    up = posixpath.relpath("downloads", page.url or ".")
+    name = page.file.src_uri.removesuffix(".md")
+    links = [f'href="{up}/{name}.{ending}" download' for ending in ("ipynb", "py")]
+    return f'<p class="mh-downloads">{DOWNLOADS[site.language].format(*links)}</p>'
 
 
 def heading_tokens(text):

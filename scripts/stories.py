@@ -96,8 +96,8 @@ def _run_one(story: Path, folder: Path, device: str, answer) -> None:
     except SnippetError as error:
         answer.send(str(error))
     except OSError as error:
-        if not is_whole(folder):
-            answer.send(f"{story}: the results cannot be written: {error}")
+        lost = f"{story}: the results cannot be written: {error}"
+        answer.send(None if is_whole(folder) else lost)
     finally:
         if draft:
             shutil.rmtree(draft, ignore_errors=True)

@@ -6,12 +6,12 @@ import http.server
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
@@ -22,7 +22,7 @@ from snippets import DOCS, LABS, LANGUAGES, shown_section
 
 from mhattn.plots import COLORS
 
-CHROMIUM = Path("/usr/bin/chromium")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -313,14 +313,13 @@ def home(site, tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     give_up = pytest.fail if os.environ.get("CI") else pytest.skip
-    if not CHROMIUM.is_file():
-        give_up(f"{CHROMIUM} is missing")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        give_up("playwright is missing")
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        give_up(f"there is no browser, none of {', '.join(BROWSERS)}")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        chromium = playwright.chromium.launch(executable_path=program, args=FLAGS)
         yield chromium
         chromium.close()
 

@@ -42,14 +42,17 @@ def short_name(key: str, language: str) -> str:
 
 
 def with_citations(text: str, language: str, url: Callable[[str], str]) -> str:
-    """Each ``[@key]`` as a link in brackets to ``url(key)``, spaced as the language wants."""
+    """Each ``[@key]`` as a link to ``url(key)``; those side by side share their brackets."""
+    first, between, last = {"en": ("(", "; ", ")"), "zh": ("（", "；", "）")}[language]
 
     def replace(match: re.Match) -> str:
-        key = match["target"]
-        link = f"[{short_name(key, language)}]({url(key)})"
-        return f"（{link}）" if language == "zh" else f"{match['space']}({link})"
+        keys = [cited["target"] for cited in CITATION.finditer(match[0])]
+        links = between.join(f"[{short_name(key, language)}]({url(key)})" for key in keys)
+        space = match["space"] if language == "en" else ""
+        return space + first + links + last
 
-    return re.sub("(?P<space> ?)" + CITATION.pattern, replace, text)
+    one = CITATION.pattern.replace("?P<target>", "")
+    return re.sub(rf"(?P<space>\s?){one}(?:\s?{one})*", replace, text)
 
 
 def bibliography_markdown() -> str:

@@ -1,0 +1,264 @@
+"""The built site in a headless browser: what a reader meets."""
+
+import functools
+import gzip
+import http.server
+import os
+import shutil
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+from snippets import LANGUAGES
+from test_site import PAGES, SIDES, address, blocks, each_language, each_side, html, target_file
+
+from mhattn.plots import COLORS
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PAGE_LIMIT = 160_000  # bytes over the wire, gzipped
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="module")
+def home(site, tmp_path_factory):
+    """The site's address, served under /mhattn/ as GitHub Pages does."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "mhattn").symlink_to(site)
+    handler = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mhattn/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        give_up(f"there is no browser, none of {', '.join(BROWSERS)}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, home):
+    """Opens a page of the site in a fresh profile, and closes it after the test."""
+    contexts = []
+
+    def open_(place, **options):
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        context.set_default_timeout(30_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(home + place, wait_until="load")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+OPEN_DETAILS = "document.querySelectorAll('details').forEach(each => each.open = true)"
+SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
+    [...document.querySelectorAll('body *')]
+        .filter(each => each.getBoundingClientRect().right > innerWidth)
+        .map(each => each.outerHTML.slice(0, 120)).slice(0, 5)"""
+
+
+@pytest.fixture(scope="module")
+def visit(browser, home):
+    """What happens at a first visit on a phone: noise, requests, and whether the page fits."""
+
+    @functools.cache
+    def visited(language, name):
+        context = browser.new_context(viewport={"width": 360, "height": 740})
+        page, noise, requests = context.new_page(), [], []
+        page.on("console", lambda m: m.type in ("error", "warning") and noise.append(m.text))
+        page.on("pageerror", lambda error: noise.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(home + address(language, name), wait_until="networkidle")
+        page.evaluate(OPEN_DETAILS)
+        sideways = page.evaluate(SIDEWAYS)
+        context.close()
+        return noise, requests, sideways
+
+    return visited
+
+
+@each_side
+def test_page_is_quiet_stays_home_and_fits_a_phone(visit, home, language, page):
+    noise, requests, sideways = visit(language, page)
+    assert noise == []
+    assert [url for url in requests if not url.startswith((home, "data:", "blob:"))] == []
+    assert not sideways, sideways
+
+
+def test_pages_are_light(visit, site, home, tmp_path_factory):
+    """HTML, styles, scripts and fonts of a first visit, gzipped; search index and images apart."""
+    table = {}
+    for side in SIDES:
+        weight = 0
+        for url in {
+            urlsplit(url)._replace(fragment="", query="").geturl() for url in visit(*side)[1]
+        }:
+            file = target_file(site, url.removeprefix(home)) if url.startswith(home) else None
+            if file and file.suffix in (".html", ".css", ".js", ".woff2"):
+                weight += len(gzip.compress(file.read_bytes()))
+        table[address(*side) or "/"] = weight
+    lines = [f"{weight / 1000:6.1f} kB  {name}" for name, weight in table.items()]
+    for language in LANGUAGES:
+        index = site / address(language, "index.md") / "search" / "search_index.json"
+        lines.append(
+            f"{len(gzip.compress(index.read_bytes())) / 1000:6.1f} kB  search index, {language}"
+        )
+    (tmp_path_factory.getbasetemp() / "page-weights.txt").write_text("\n".join(lines) + "\n")
+    print("", *lines, sep="\n")
+    assert min(table.values()) > 20_000, "counted too little"
+    assert {name: weight for name, weight in table.items() if weight >= PAGE_LIMIT} == {}
+
+
+COPY_BUTTON = ".highlight[data-copy] :is(button[data-md-type=copy], button.md-clipboard)"
+COPY_ALL = """async selector => {
+    const copied = []
+    for (const button of document.querySelectorAll(selector)) {
+        button.click()
+        copied.push(await navigator.clipboard.readText())
+    }
+    return copied
+}"""
+
+
+@each_side
+def test_copy_buttons_copy_the_code(open_page, site, home, language, page):
+    opened = open_page(address(language, page))
+    opened.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=home)
+    opened.evaluate(OPEN_DETAILS)
+    buttons = opened.locator(COPY_BUTTON)
+    if code := blocks(site, language, page):
+        buttons.first.wait_for()
+        buttons.first.click()
+        assert opened.evaluate("navigator.clipboard.readText()") == code[0]
+    all_there = "([buttons, count]) => document.querySelectorAll(buttons).length == count"
+    opened.wait_for_function(all_there, arg=[COPY_BUTTON, len(code)])
+    assert opened.evaluate(COPY_ALL, COPY_BUTTON) == code
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "found"),
+    [
+        ("en", "softmax", "attention/"),
+        ("en", "causal mask", "masks/"),
+        ("zh", "因果", "zh/masks/"),
+        ("zh", "掩码", "zh/masks/"),
+        ("zh", "softmax", "zh/attention/"),
+    ],
+)
+def test_search_finds_the_page(open_page, home, language, words, found):
+    page = open_page(address(language, "index.md"))
+    page.keyboard.press("/")
+    page.wait_for_function("document.activeElement.matches('.md-search__input')")
+    page.keyboard.type(words)
+    page.wait_for_selector(".md-search-result__link")
+    links = page.locator(".md-search-result__link").evaluate_all("links => links.map(a => a.href)")
+    assert any(link.startswith(home + found) for link in links), links
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_language_switch_goes_there_and_back(open_page, home, scripts):
+    for name in ("masks.md", next(page for page in PAGES if page.startswith("labs/"))):
+        page = open_page(address("en", name), java_script_enabled=scripts)
+        for language in ("zh", "en"):
+            page.click("a.mh-language")
+            page.wait_for_url(home + address(language, name))
+            assert page.get_attribute("html", "lang") == language
+
+
+def scheme(page):
+    return page.get_attribute("body", "data-md-color-scheme")
+
+
+def test_dark_mode_can_be_chosen_and_stays(open_page):
+    page = open_page("attention/")
+    assert scheme(page) == "default"
+    ink = "getComputedStyle(document.querySelector('.mh-figure')).color"
+    light = page.evaluate(ink)
+    page.click("label[for=__palette_1]:visible")
+    assert scheme(page) == "slate"
+    assert page.evaluate(ink) != light
+    page.reload()
+    assert scheme(page) == "slate"
+    page.click("label[for=__palette_0]:visible")
+    assert scheme(page) == "default"
+
+
+def test_dark_mode_follows_the_system(open_page):
+    assert scheme(open_page("attention/", color_scheme="dark")) == "slate"
+
+
+CONTRAST = """role => {
+    const span = document.querySelector('article').appendChild(document.createElement('span'))
+    span.className = role
+    const linear = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+    const paint = document.createElement('canvas').getContext('2d')
+    const light = color => {
+        paint.fillStyle = color
+        paint.fillRect(0, 0, 1, 1)
+        const [r, g, b] = paint.getImageData(0, 0, 1, 1).data
+        return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+    }
+    const back = light(getComputedStyle(document.body).backgroundColor)
+    const text = light(getComputedStyle(span).color)
+    return (Math.max(back, text) + 0.05) / (Math.min(back, text) + 0.05)
+}"""
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_words_in_a_roles_colour_can_be_read(open_page, system):
+    page = open_page("attention/", color_scheme=system)
+    contrasts = {role: page.evaluate(CONTRAST, f"mh-{role}") for role in COLORS}
+    assert {role: c for role, c in contrasts.items() if not 4.5 <= c < 20} == {}
+
+
+def page_with(site, selector):
+    return next(address("en", page) for page in PAGES if html(site, "en", page).select(selector))
+
+
+def test_keyboard_reaches_content_and_answers(open_page, site):
+    page = open_page(page_with(site, "article details"))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "md-skip focus-visible"
+    summary = page.locator("article details > summary").first
+    summary.focus()
+    assert not summary.evaluate("each => each.parentElement.open")
+    page.keyboard.press("Enter")
+    assert summary.evaluate("each => each.parentElement.open")
+
+
+@each_language
+def test_page_reads_without_scripts(open_page, language):
+    page = open_page(address(language, "attention.md"), java_script_enabled=False)
+    assert page.locator("h1").is_visible()
+    assert page.locator("article p:not(.mh-downloads)").first.is_visible()
+    assert page.locator(".katex-display").first.is_visible()
+    assert page.locator(".katex-display").first.bounding_box()["height"] > 15
+    assert page.locator("svg.mh-figure").first.is_visible()

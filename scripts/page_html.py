@@ -13,7 +13,7 @@ from snippets import ROOT, console_code, runnable
 MATH = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<tex>.*?)</(?P=tag)>', re.S)
 IMAGE = re.compile(r'<img alt="(?P<alt>[^"]*)" src="[^"]*?figures/(?P<name>[\w/-]+\.svg)" ?/?>')
 BLOCK = re.compile(
-    r'<div class="language-(?P<language>pycon|python|py) highlight">'
+    r'<div class="language-(?P<language>pycon|python) highlight">'
     r"(?P<inner>.*?<code>(?P<code>.*?)</code>.*?)</div>",
     re.S,
 )

@@ -37,6 +37,11 @@ def query_and_key(query: Any, key: Any) -> None:
         raise ValueError(f"the key's heads must divide the query's, {got()}")
 
 
+def no_longer_than_key(query: Tensor, key: Tensor) -> None:
+    if query.shape[-2] > key.shape[-2]:
+        raise ValueError(f"query must not be longer than key, {_got(query=query, key=key)}")
+
+
 def value(value: Any, key: Tensor) -> None:
     floats("value", value)
     if value.shape[:-1] != key.shape[:-1]:
@@ -44,14 +49,37 @@ def value(value: Any, key: Tensor) -> None:
         raise ValueError(f"key and value must have the same axes but the last, {got}")
 
 
-def mask(mask: Any, shape: Sequence[int]) -> None:
+def grad_output(grad_output: Any, shape: Sequence[int]) -> None:
+    floats("grad_output", grad_output)
+    if grad_output.shape != torch.Size(shape):
+        rule = f"the output's shape, (..., L, D_v) = {tuple(shape)}"
+        raise ValueError(f"grad_output must have {rule}, got {tuple(grad_output.shape)}")
+
+
+def mask(mask: Any, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(f"mask must be a tensor of booleans, True = may attend, got {_kind(mask)}")
-    sizes = zip(reversed(mask.shape), reversed(shape), strict=False)
-    if mask.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
-        raise ValueError(
-            f"mask must broadcast to (..., L, S) = {tuple(shape)}, got {tuple(mask.shape)}"
-        )
+    _broadcasts("mask", mask, shape, letters)
+
+
+def bias(bias: Any, shape: Sequence[int]) -> None:
+    if not isinstance(bias, Tensor) or not bias.is_floating_point():
+        raise TypeError(f"bias must be a tensor of floats, got {_kind(bias)}")
+    _broadcasts("bias", bias, shape)
+
+
+def state(state: Any, shape: Sequence[int]) -> None:
+    floats("state", state)
+    if state.shape != torch.Size(shape):
+        rule = f"(..., D_phi, D_v + 1) = {tuple(shape)}"
+        raise ValueError(f"state must be {rule}, got {tuple(state.shape)}")
+
+
+def mask_of_keys(x: Any, shape: Sequence[int]) -> None:
+    mask(x, shape)
+    if x.ndim > 1 and x.shape[-2] > 1:
+        rule = "the same for all queries, (..., 1, S): the keys are added up once for all of them"
+        raise ValueError(f"mask must be {rule}, got {tuple(x.shape)}")
 
 
 def scale(scale: float | None) -> None:
@@ -89,6 +117,14 @@ def at_least(name: str, number: int, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {number}")
 
 
+def pairs(name: str, number: int, base: float) -> None:
+    at_least(name, number, 2)
+    if number % 2:
+        raise ValueError(f"{name} must be even, got {number}")
+    if not base > 1:
+        raise ValueError(f"base must be greater than 1, got {base}")
+
+
 def lengths(lengths: Any, num_keys: int) -> None:
     if not isinstance(lengths, Tensor) or lengths.dtype not in INTEGERS:
         raise TypeError(f"lengths must be a tensor of integers, got {_kind(lengths)}")
@@ -97,6 +133,13 @@ def lengths(lengths: Any, num_keys: int) -> None:
     wrong = lengths[(lengths < 0) | (lengths > num_keys)]
     if len(wrong):
         raise ValueError(f"lengths must be in 0..S = 0..{num_keys}, got {wrong[0].item()}")
+
+
+def _broadcasts(name: str, x: Tensor, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
+    sizes = zip(reversed(x.shape), reversed(shape), strict=False)
+    if x.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+        rule = f"broadcast to {letters} = {tuple(shape)}"
+        raise ValueError(f"{name} must {rule}, got {tuple(x.shape)}")
 
 
 def _kind(x: Any) -> str:

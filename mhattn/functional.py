@@ -4,14 +4,13 @@ B batch, H heads, H_kv heads of key and value, L queries, S keys, D head_dim; ..
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mhattn import _checks as check
+from mhattn._fused import allowed_and_blind, fused_attention, share_heads
 
 __all__ = [
     "attention",
@@ -51,7 +50,7 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
     check.query_and_key(query, key)
     check.scale(scale)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    key = _share_heads(key, query)
+    key = share_heads(key, query)
     return (scale * query) @ key.transpose(-2, -1)  # (..., L, S)
     # --8<-- [end:attention_scores]
 
@@ -62,6 +61,7 @@ def attention_weights(
     key: Tensor,
     mask: Tensor | None = None,
     *,
+    bias: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
@@ -77,6 +77,7 @@ def attention_weights(
         mask: booleans that broadcast to ``(..., L, S)``. True: may attend, as in
             `torch.nn.functional.scaled_dot_product_attention`
             (`torch.nn.MultiheadAttention` means the opposite).
+        bias: finite floats that broadcast to ``(..., L, S)``, added to the scaled scores.
         is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query
             sees every key, as decoding needs. (PyTorch's function aligns the first query
             with the first key, which differs if ``L != S``.) A mask must allow it as well.
@@ -87,7 +88,7 @@ def attention_weights(
         zeros, not NaN.
 
     Raises:
-        TypeError: query or key is not a tensor of floats, or mask not of booleans.
+        TypeError: query, key or bias is not a tensor of floats, or mask not of booleans.
         ValueError: the shapes do not fit, or scale is not positive and finite.
 
     Examples:
@@ -99,7 +100,10 @@ def attention_weights(
     """
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = attention_scores(query.to(wide), key.to(wide), scale)  # (..., L, S)
-    allowed, blind = _allowed(mask, is_causal, scores.shape, scores.device)
+    if bias is not None:
+        check.bias(bias, scores.shape)
+        scores = scores + bias.to(wide)
+    allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
     weights = scores.masked_fill(~allowed, -math.inf).softmax(dim=-1)
     return weights.masked_fill(blind, 0.0).to(query.dtype)
     # --8<-- [end:attention_weights]
@@ -112,6 +116,7 @@ def attention(
     value: Tensor,
     mask: Tensor | None = None,
     *,
+    bias: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -132,6 +137,7 @@ def attention(
         key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
         value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
         mask: as in `attention_weights`.
+        bias: as in `attention_weights`.
         is_causal: as in `attention_weights`.
         scale: as in `attention_weights`.
         dropout: share of the weights set to zero; pass 0 when not training.
@@ -142,7 +148,7 @@ def attention(
         as they were applied, dropout included, ``(..., L, S)``.
 
     Raises:
-        TypeError: query, key or value is not a tensor of floats, or mask not of booleans.
+        TypeError: query, key, value or bias is not a tensor of floats, or mask not of booleans.
         ValueError: the shapes do not fit, scale is not positive, or dropout not in [0, 1).
 
     Examples:
@@ -157,11 +163,12 @@ def attention(
     check.value(value, key)
     check.scale(scale)
     check.dropout(dropout)
-    key, value = _share_heads(key, query), _share_heads(value, query)
     if not return_weights:
-        options = {"scale": scale, "dropout_p": dropout}
-        return _fused_attention(query, key, value, mask, is_causal, **options)
-    weights = attention_weights(query, key, mask, is_causal=is_causal, scale=scale)
+        if bias is not None:
+            check.bias(bias, (*query.shape[:-1], key.shape[-2]))
+        return fused_attention(query, key, value, mask, is_causal, scale, dropout, bias)
+    key, value = share_heads(key, query), share_heads(value, query)
+    weights = attention_weights(query, key, mask, bias=bias, is_causal=is_causal, scale=scale)
     weights = F.dropout(weights, dropout)
     return weights @ value, weights  # (..., L, D_v), (..., L, S)
     # --8<-- [end:attention]
@@ -262,39 +269,3 @@ def unfold_heads(x: Tensor, num_heads: int) -> Tensor:
     check.divides("num_heads", num_heads, "the first axis of x", x.shape[0])
     return x.unflatten(0, (x.shape[0] // num_heads, num_heads))  # (B, H, L, D)
     # --8<-- [end:unfold_heads]
-
-
-def _fused_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, **options: Any
-) -> Tensor:
-    shape = (*query.shape[:-1], key.shape[-2])  # (..., L, S)
-    if mask is None and (not is_causal or shape[-2] == shape[-1]):
-        return F.scaled_dot_product_attention(query, key, value, is_causal=is_causal, **options)
-    allowed, blind = _allowed(mask, is_causal, shape, query.device)
-    mixed = F.scaled_dot_product_attention(query, key, value, allowed, **options)
-    return mixed.masked_fill(blind, 0.0)
-
-
-def _allowed(
-    mask: Tensor | None, is_causal: bool, shape: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Who may see whom, and who is blind: has no key to see.
-
-    The blind are let see every key, so that no softmax is over nothing; callers zero the result.
-    """
-    num_queries, num_keys = shape[-2:]
-    allowed = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
-    if is_causal:
-        allowed = allowed.tril(num_keys - num_queries)
-    if mask is not None:
-        check.mask(mask, shape)
-        allowed = allowed & mask if is_causal else torch.atleast_2d(mask)
-    blind = ~allowed.any(dim=-1, keepdim=True)  # (..., L, 1)
-    return allowed | blind, blind
-
-
-def _share_heads(x: Tensor, query: Tensor) -> Tensor:
-    """Repeat each head of a key or value for its group of query heads."""
-    if x.shape[:-2] == query.shape[:-2]:
-        return x
-    return x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mhattn import _checks as check
 
-__all__ = ["causal_mask", "padding_mask", "window_mask"]
+__all__ = ["causal_mask", "padding_mask", "strided_mask", "window_mask"]
 
 
 # --8<-- [start:causal_mask]
@@ -37,7 +37,7 @@ def causal_mask(
                 [1, 1, 1, 1]], dtype=torch.int32)
     """
     S = L if S is None else S
-    return _distance(L, S, device) >= 0
+    return _positions_apart(L, S, device) >= 0
     # --8<-- [end:causal_mask]
 
 
@@ -102,11 +102,42 @@ def window_mask(L: int, S: int, size: int, *, device: torch.device | str | None 
                 [0, 0, 1, 1]], dtype=torch.int32)
     """
     check.at_least("size", size, 1)
-    return _distance(L, S, device).abs() < size
+    return _positions_apart(L, S, device).abs() < size
     # --8<-- [end:window_mask]
 
 
-def _distance(L: int, S: int, device: torch.device | str | None) -> Tensor:
+# --8<-- [start:strided_mask]
+def strided_mask(
+    L: int, S: int, stride: int, *, device: torch.device | str | None = None
+) -> Tensor:
+    """Let each query see every stride-th position, counted from its own.
+
+    Args:
+        L: number of queries.
+        S: number of keys.
+        stride: how far apart the seen positions are; 1 is all of them.
+        device: where the mask is made.
+
+    Returns:
+        ``(L, S)``; True where ``i + (S - L) - j`` is a multiple of ``stride``.
+
+    Raises:
+        TypeError: L, S or stride is not an integer.
+        ValueError: L or S is negative, or stride is less than 1.
+
+    Examples:
+        >>> strided_mask(4, 4, stride=2).int()
+        tensor([[1, 0, 1, 0],
+                [0, 1, 0, 1],
+                [1, 0, 1, 0],
+                [0, 1, 0, 1]], dtype=torch.int32)
+    """
+    check.at_least("stride", stride, 1)
+    return _positions_apart(L, S, device) % stride == 0
+    # --8<-- [end:strided_mask]
+
+
+def _positions_apart(L: int, S: int, device: torch.device | str | None) -> Tensor:
     """How many positions each key lies before each query."""
     check.at_least("L", L, 0)
     check.at_least("S", S, 0)

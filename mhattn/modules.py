@@ -6,7 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from mhattn import _checks as check
+from mhattn.cache import KVCache
 from mhattn.functional import attention, merge_heads, split_heads
+from mhattn.positions import Position
 
 __all__ = ["MultiHeadAttention"]
 
@@ -34,9 +36,10 @@ class MultiHeadAttention(nn.Module):
         vdim: width of the value. Default: ``embed_dim``.
         bias: whether the four projections add a bias.
         dropout: share of the weights set to zero, in training only.
+        position: how the layer hears of positions, from `mhattn.positions`. Default: not at all.
 
     Raises:
-        TypeError: a width or a number of heads is not an integer.
+        TypeError: a width or a number of heads is not an integer, or position no `Position`.
         ValueError: one of them is less than 1, num_heads does not divide embed_dim and no
             head_dim is given, num_kv_heads does not divide num_heads, or dropout is not
             in [0, 1).
@@ -61,6 +64,7 @@ class MultiHeadAttention(nn.Module):
         vdim: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        position: Position | None = None,
     ) -> None:
         super().__init__()
         check.at_least("embed_dim", embed_dim, 1)
@@ -75,6 +79,9 @@ class MultiHeadAttention(nn.Module):
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.dropout = dropout
+        if not isinstance(position, Position | None):
+            got = type(position).__name__
+            raise TypeError(f"position must be a mhattn.positions.Position, got {got}")
         for name in ("num_kv_heads", "head_dim", "kdim", "vdim"):
             check.at_least(name, getattr(self, name), 1)
         check.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
@@ -84,11 +91,12 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(self.kdim, kv_width, bias)
         self.v_proj = nn.Linear(self.vdim, kv_width, bias)
         self.out_proj = nn.Linear(q_width, embed_dim, bias)
+        self.position = position
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise the projections anew."""
-        for proj in self.children():
+        for proj in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(proj.weight)
             if proj.bias is not None:
                 nn.init.zeros_(proj.bias)
@@ -102,6 +110,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         is_causal: bool = False,
         return_weights: bool = False,
+        cache: KVCache | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         """Attend from the query to the key and value.
 
@@ -113,6 +122,8 @@ class MultiHeadAttention(nn.Module):
                 (`torch.nn.MultiheadAttention` means the opposite).
             is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
             return_weights: also return the weights of every head.
+            cache: holds the keys and values of earlier tokens, and takes in those of this call:
+                S then counts all of them. Use one for each layer, with ``is_causal``.
 
         Returns:
             ``(B, L, embed_dim)``, or that and the weights as they were applied,
@@ -132,15 +143,17 @@ class MultiHeadAttention(nn.Module):
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
-        attended = attention(
-            query,
-            key,
-            value,
-            mask,
-            is_causal=is_causal,
-            dropout=self.dropout if self.training else 0.0,
-            return_weights=return_weights,
-        )
+        attend = attention
+        if self.position is not None:
+            start = 0 if cache is None else cache.seen
+            query = self.position.rotate(query, start + key.shape[-2] - query.shape[-2])
+            key = self.position.rotate(key, start)
+            attend = self.position.attend
+        if cache is not None:
+            key, value = cache.append(key, value)
+        options = {"is_causal": is_causal, "return_weights": return_weights}
+        options["dropout"] = self.dropout if self.training else 0.0
+        attended = attend(query, key, value, mask, **options)
         heads, weights = attended if return_weights else (attended, None)  # (B, H, L, D)
         output = self.out_proj(merge_heads(heads))  # (B, L, E)
         return (output, weights) if return_weights else output
@@ -207,7 +220,8 @@ class MultiHeadAttention(nn.Module):
             dtype, in training if this one is. Its masks are the opposite: pass ``~mask``.
 
         Raises:
-            ValueError: num_kv_heads is not num_heads, or head_dim not embed_dim / num_heads.
+            ValueError: num_kv_heads is not num_heads, head_dim not embed_dim / num_heads, or
+                there is a position, which PyTorch's module does not have.
 
         Examples:
             >>> MultiHeadAttention(12, 3).to_torch().in_proj_weight.shape
@@ -219,6 +233,9 @@ class MultiHeadAttention(nn.Module):
         if self.head_dim * self.num_heads != self.embed_dim:
             rule = f"head_dim must be embed_dim / num_heads, {self.embed_dim} / {self.num_heads}"
             raise ValueError(f"for PyTorch's module {rule}, got {self.head_dim}")
+        if self.position is not None:
+            got = type(self.position).__name__
+            raise ValueError(f"for PyTorch's module position must be None, got {got}")
         theirs = nn.MultiheadAttention(
             self.embed_dim,
             self.num_heads,
@@ -236,6 +253,7 @@ class MultiHeadAttention(nn.Module):
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
+# --8<-- [start:separate]
 def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """From PyTorch's names to ours, where ``in_proj`` is three projections in one."""
     ours = {}
@@ -246,8 +264,10 @@ def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
         else:
             ours[name.replace("_proj_", "_proj.")] = tensor
     return ours
+    # --8<-- [end:separate]
 
 
+# --8<-- [start:fuse]
 def _fuse(state: dict[str, Tensor], fuse_weights: bool) -> dict[str, Tensor]:
     """From our names to PyTorch's."""
     theirs = {name: state[name] for name in state if name.startswith("out_proj.")}
@@ -258,3 +278,4 @@ def _fuse(state: dict[str, Tensor], fuse_weights: bool) -> dict[str, Tensor]:
     if "out_proj.bias" in state:
         theirs["in_proj_bias"] = torch.cat([state[f"{proj}.bias"] for proj in PROJECTIONS])
     return theirs
+    # --8<-- [end:fuse]

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn import functional
+from mhattn import _fused, functional
 
 __all__ = ["Step", "Trace", "trace"]
 
 NAMES = {
     functional.split_heads.__code__: "split {}",
-    functional._share_heads.__code__: "repeat {}",
+    _fused.share_heads.__code__: "repeat {}",
     functional.attention_scores.__code__: "scores",
     functional.attention_weights.__code__: "weights",
     functional.attention.__code__: "mix",

@@ -6,7 +6,6 @@ each. Here stands what happens when; what is done stands in the modules beside t
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import posixpath
@@ -14,13 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import katex
 import notebooks
 import page_html
 import pages
+import publish
 import stories
 import tables
 from markdown.extensions.toc import nest_toc_tokens
@@ -115,6 +114,8 @@ def add_files(files, config):
     add("assets/katex/katex.min.css", content=katex.stylesheet())
     for asset in sorted((DOCS / "assets").iterdir()):
         add(f"assets/{asset.name}", abs_src_path=str(asset))
+    for data in sorted((DOCS / "data" / "measured").glob("*.json")):
+        add(f"data/measured/{data.name}", abs_src_path=str(data))
     for name, figure in site.figures.items():
         add(f"figures/{name}", abs_src_path=str(figure))
     if site.leads:
@@ -150,8 +151,12 @@ def add_downloads(page, config, files, add):
             raise PluginError(f"{page.abs_src_path}: there is no page {target}")
         return config.site_url + linked.url.removeprefix("./")
 
+    def published(file):
+        return config.site_url + file
+
     def cite(prose):
         works = tables.bibliography()
+        prose = tables.with_tables(prose, site.language, published, widgets=False)
         return tables.with_citations(prose, site.language, lambda key: works[key]["url"])
 
     cells = notebooks.cells(text, url, cite)
@@ -177,20 +182,36 @@ def check_includes(page, text):
                 shown_section(part.value)
             elif part.kind == "citation":
                 tables.short_name(part.value, site.language)
+            elif part.kind == "table":
+                line = text.splitlines()[part.line - 1].strip()
+                tables.with_tables(line, site.language, str)
+            elif part.kind == "link":
+                check_link(Path(page.abs_src_path).parent, part.value, text)
             elif part.kind == "figure" and part.value.split("figures/")[-1] not in site.figures:
                 raise SnippetError(f"no story draws {part.value}")
-        except (SnippetError, tables.UnknownCitation) as error:
+        except (SnippetError, tables.UnknownCitation, tables.BadTable) as error:
             raise PluginError(f"{page.abs_src_path}:{part.line}: {error}") from None
+
+
+def check_link(folder, link, text):
+    """Fail if a link names a page or a heading that is not there; MkDocs would not say the line."""
+    target, _, anchor = link.partition("#")
+    if ":" in target or (target and not target.endswith(".md")):
+        return
+    if target and not (folder / target).is_file():
+        raise SnippetError(f"there is no page {target}")
+    text = (folder / target).read_text(encoding="utf-8") if target else text
+    if anchor and anchor not in [token["id"] for token in heading_tokens(text)]:
+        raise SnippetError(f"{target or 'this page'} has no heading #{anchor}")
 
 
 def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     if uri.startswith("labs/"):
         return markdown  # a notebook; its cells were made in add_downloads
-    home = posixpath.relpath("bibliography.md", posixpath.dirname(uri))
-    markdown = tables.with_citations(markdown, site.language, lambda key: f"{home}#{key}")
-    markdown = markdown.replace("<!-- bibliography -->", tables.bibliography_markdown())
-    return markdown.replace("<!-- glossary -->", tables.glossary_markdown(site.language))
+    up = posixpath.relpath(".", posixpath.dirname(uri))
+    markdown = tables.with_tables(markdown, site.language, lambda file: f"{up}/{file}")
+    return tables.with_citations(markdown, site.language, lambda key: f"{up}/bibliography.md#{key}")
 
 
 def on_page_content(html, page, config, files):
@@ -206,6 +227,9 @@ def on_page_content(html, page, config, files):
         raise PluginError(f"{config.docs_dir}/{uri}{where}: {error}") from None
     sources = {c.section.shown: c.section.code for c in site.cells.get(uri, []) if c.section}
     html = page_html.with_copies(page_html.with_figures(html, site.figures), sources)
+    if not site.leads:
+        html = page_html.without_docstrings(html)
+    html = page_html.with_widgets(html, posixpath.relpath("assets", page.url or "."))
     html = page_html.fold_docstrings(html)
     html = html.replace("doc-signature highlight", "doc-signature highlight no-copy")
     if uri in site.cells:
@@ -263,36 +287,8 @@ def on_post_build(config):
     if Site.command != "serve":
         handlers = logging.getLogger("mkdocs").handlers
         if not any(h.get_counts() for h in handlers if isinstance(h, CountHandler)):
-            replace(site.final, Path(config.site_dir))
+            publish.replace(site.final, Path(config.site_dir))
             config.site_dir = str(site.final)
-
-
-def replace(final, draft):
-    """Put the draft in the site's place; whatever was there goes."""
-    old = draft.with_name(f"{draft.name}.old")
-    while draft.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        with suppress(FileNotFoundError):
-            final.rename(old)
-        try:
-            draft.rename(final)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise  # else another build has just put its site there: once more
-    shutil.rmtree(old, ignore_errors=True)
-    for left in final.parent.glob(f".{final.name}.*"):  # from builds that were killed
-        if not is_running(left.name.removeprefix(f".{final.name}.").split(".")[0]):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def is_running(pid):
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:  # somebody else's
-        return True
-    return True
 
 
 def on_build_error(error):

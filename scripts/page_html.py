@@ -22,6 +22,9 @@ DOCSTRING = re.compile(  # Pygments wraps each line of a docstring by itself
     r'(?:(?!</code>).)*?<span class="sd">[^<]*"""</span>',
     re.S,
 )
+PLAIN = re.compile(r'<span class="[nw]">([^<]*)</span>')  # looks like the text around it
+OUTPUT = re.compile(r'<span class="go">([^<]*)</span>\n')
+NOT_COPIED = re.compile(r'<span class="g[op]">[^<]*</span>')
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
 HEADING = re.compile(
@@ -35,7 +38,10 @@ def plain_text(html: str) -> str:
 
 
 def with_math(html: str) -> str:
-    """Formulas rendered, and wrapped so that a wide one scrolls by itself."""
+    """Formulas rendered, and wrapped so that a wide one scrolls by itself.
+
+    KaTeX writes each three times, as MathML, TeX and HTML; the search keeps the first.
+    """
 
     def replace(match: re.Match) -> str:
         tex = unescape(match["tex"]).strip()[2:-2].strip()
@@ -43,7 +49,10 @@ def with_math(html: str) -> str:
             return katex.render(tex)
         return f'<div class="mh-formula" tabindex="0">{katex.render(tex, display=True)}</div>'
 
-    return MATH.sub(replace, html)
+    html = MATH.sub(replace, html)
+    for other in ("<annotation ", '<span class="katex-html" '):
+        html = html.replace(other, other + "data-search-exclude ")
+    return html
 
 
 def with_figures(html: str, figures: dict[str, Path]) -> str:
@@ -51,14 +60,20 @@ def with_figures(html: str, figures: dict[str, Path]) -> str:
 
     def replace(match: re.Match) -> str:
         svg = figures[match["name"]].read_text(encoding="utf-8").strip()
-        label = f'<svg class="mh-figure" role="img" aria-label="{match["alt"]}" '
+        label = (
+            f'<svg class="mh-figure" data-search-exclude role="img" aria-label="{match["alt"]}" '
+        )
         return svg.replace("<svg ", label, 1)
 
     return IMAGE.sub(replace, html)
 
 
 def with_copies(html: str, sources: dict[str, str]) -> str:
-    """Each block of Python carries, for the copy button, the code that runs when it is pasted.
+    """Each block of Python gives the copy button the code that runs when it is pasted.
+
+    Of a console session the button takes what is shown, without prompts and outputs (site.css);
+    a block that has to give something else carries it as an attribute. The search leaves blocks
+    out: what is in them would be half of the index.
 
     Args:
         html: the page.
@@ -66,18 +81,23 @@ def with_copies(html: str, sources: dict[str, str]) -> str:
     """
 
     def replace(match: re.Match) -> str:
-        code = plain_text(match["code"])
+        code, inner, copied = plain_text(match["code"]), PLAIN.sub(r"\1", match["inner"]), None
         shown = html.rfind('id="mhattn.', 0, match.start())
         if match["language"] == "pycon":
             code = console_code(code)
+            inner = OUTPUT.sub(r'<span class="go">\1\n</span>', inner)
+            copied = plain_text(NOT_COPIED.sub("", inner)).rstrip("\n")
             if shown >= 0:  # an example from a docstring: it sees the names of its module
                 name = API_ID.match(html, shown)[1]
                 code = runnable(code, module_of(name))
         else:
             code = sources.get(code.strip(), code)
-        attribute = escape(code.rstrip("\n"), quote=True).replace("\n", "&#10;")
-        start = f'<div class="language-{match["language"]} highlight"'
-        return f'{start} data-copy="{attribute}">{match["inner"]}</div>'
+        code = code.rstrip("\n")
+        start = f'<div class="language-{match["language"]} highlight" data-search-exclude'
+        if code != copied:
+            attribute = escape(code, quote=True).replace("\n", "&#10;")
+            start += f' data-copy="{attribute}"'
+        return f"{start}>{inner}</div>"
 
     return BLOCK.sub(replace, html)
 
@@ -135,6 +155,20 @@ def _arithmatex(match: re.Match) -> str:
     if match["bar"] == "$":
         return f'<span class="arithmatex">\\({match["tex"]}\\)</span>'
     return f'<div class="arithmatex">\\[{match["tex"]}\\]</div>'
+
+
+def without_docstrings(html: str) -> str:
+    """The page with its docstrings kept out of the search: they are in another language."""
+    before, first, after = html.partition('<div class="doc ')
+    return before + first + re.sub(r"<(p|li)(?=[ >])", r"<\1 data-search-exclude", after)
+
+
+def with_widgets(html: str, assets: str) -> str:
+    """The page with the scripts of its widgets, which lie under the address ``assets``."""
+    names = dict.fromkeys(re.findall(r'data-widget="([\w-]+)"', html))
+    return html + "".join(
+        f'<script type="module" src="{assets}/{name}.js"></script>' for name in names
+    )
 
 
 def fold_docstrings(html: str) -> str:

@@ -22,6 +22,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 CITATION = re.compile(r"\[@(?P<target>[\w-]+)\]")
 BLOCK = re.compile(r"^/{3,} (?P<target>[\w-]+)")
 API = re.compile(r"^::: (?P<target>[\w.]+)")
+TABLE = re.compile(r"^<!-- (?P<target>[\w-]+(?: [\w-]+)?)(?P<headings>(?: \| [^|]+)*) -->$")
 INLINE_CODE = re.compile(r"(`+).+?\1")
 
 
@@ -41,7 +42,7 @@ def page_paths(language: str = "en") -> list[Path]:
 
 
 def skeleton(text: str) -> list[Part]:
-    """Headings, includes, display math, figures, links, citations and blocks, in order."""
+    """Headings, includes, display math, figures, tables, links, citations, blocks, in order."""
     parts: list[Part] = []
     math: list[str] | None = None
     fence = ""
@@ -76,6 +77,8 @@ def _line_parts(line: str, number: int) -> list[Part]:
         return [Part("block", match["target"], number)]
     if match := API.match(line):
         return [Part("api", match["target"], number)]
+    if match := TABLE.match(line):
+        return [Part("table", match["target"], number)]
     line = INLINE_CODE.sub("", line)
     kinds = {"figure": FIGURE, "link": LINK, "citation": CITATION}
     found = [(match, kind) for kind, pattern in kinds.items() for match in pattern.finditer(line)]

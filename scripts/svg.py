@@ -11,9 +11,12 @@ ZOOM = 1.45  # CSS pixels a point: a figure 4.2 inches wide fills a phone, and r
 FONT = "var(--md-text-font-family, system-ui, sans-serif)"
 
 PLACES = re.compile(r' (?:d|x|y|x[12]|y[12]|r|transform|viewBox)="[^"]*"')
-INVISIBLE = re.compile(r'<path [^>]*style="(fill: none|[^"]*fill-opacity: 0)"/>\s*')
+INVISIBLE = re.compile(r'<path [^>]*style="(fill: none|[^"]*fill-opacity: 0(?:\.0+)?)"/>\s*')
 X = Y = r"(-?[\d.]+)"
 SQUARE = re.compile(rf'd="M {X} {Y}\s*L {X} \2\s*L \3 {Y}\s*L \1 \4(?:\s*L \1 \2)?\s*z\s*"')
+CELL = re.compile(
+    rf'<path d="M{X} {Y}H{X}V{Y}H\1z" (shape-rendering="crispEdges"[^>]*style="[^"]*)"/>$'
+)
 
 
 def site_svg(text: str) -> str:
@@ -26,19 +29,39 @@ def site_svg(text: str) -> str:
     for role, color in COLORS.items():
         text = re.sub(re.escape(color), f"var(--mh-{role}, {color.lower()})", text, flags=re.I)
     text = PLACES.sub(lambda places: re.sub(r"-?\d+\.\d+", _short, places[0]), text)
-    text = re.sub(r"(?<=opacity: )\d\.\d+", lambda share: f"{float(share[0]):.2g}", text)
+    text = re.sub(r"(?<=opacity: )\d\.\d+", lambda share: f"{float(share[0]):.2f}", text)
     text = INVISIBLE.sub("", text)
     text = SQUARE.sub(r'd="M\1 \2H\3V\4H\1z" shape-rendering="crispEdges"', text)
     used = set(re.findall(r"#([\w-]+)", text))
     text = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", text)
     text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.S)
-    text = re.sub(r"\s*\n\s*", "\n", text)
+    text = _merge_cells(re.sub(r"\s*\n\s*", "\n", text))
     root = 'fill="currentColor" stroke-linejoin="round"'  # inherited, as the style said
     width = re.search(r'<svg[^>]* width="([\d.]+)pt"', text)[1]
     text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
     return text.replace("<svg ", f'<svg width="{float(width) * ZOOM:.0f}" {root} ', 1)
 
 
+def _merge_cells(text: str) -> str:
+    """Neighbouring squares of one look as one path: a table of weights has hundreds."""
+    lines: list[str] = []
+    looks: dict[str, str] = {}
+    for line in [*text.split("\n"), ""]:
+        if match := CELL.match(line):
+            x, y, right, bottom, look = match.groups()
+            width, height = _tenths(float(right) - float(x)), _tenths(float(bottom) - float(y))
+            looks[look] = looks.get(look, "") + f"M{x} {y}h{width}v{height}h-{width}z"
+            continue
+        lines += [f'<path d="{path}" {look}"/>' for look, path in looks.items()]
+        looks = {}
+        lines.append(line)
+    return "\n".join(lines[:-1])
+
+
 def _short(number: re.Match) -> str:
     """A number to a tenth of a point, which is less than a screen can show."""
-    return f"{float(number[0]):.1f}".removesuffix(".0")
+    return _tenths(float(number[0]))
+
+
+def _tenths(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")

@@ -1,17 +1,34 @@
-"""The site's tables, bibliography and glossary: from docs/data to Markdown."""
+"""The site's tables, bibliography, glossary, measurements and known models, as Markdown."""
 
 from __future__ import annotations
 
+import json
 import re
+import runpy
 import tomllib
 from collections.abc import Callable
 from functools import cache
 
-from pages import CITATION
-from snippets import DOCS
+from pages import CITATION, TABLE
+from snippets import DOCS, ROOT
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 ELSEWHERE = {"en": "Elsewhere: {}.", "zh": "别处叫法：{}。"}
+MEASURED = {
+    "en": "Measured on {device}, threads: {threads}; Python {python}, torch {torch}; {date}, "
+    "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data})",
+    "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
+    "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})",
+}
+NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
+SOURCES = {
+    "en": {"owner": "owner", "library": "library", "paper": "paper"},
+    "zh": {"owner": "所有者", "library": "软件库", "paper": "论文"},
+}
+UNITS = {
+    "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
+    "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
+}
 
 
 class UnknownCitation(Exception):
@@ -55,14 +72,128 @@ def with_citations(text: str, language: str, url: Callable[[str], str]) -> str:
     return re.sub(rf"(?P<space>\s?){one}(?:\s?{one})*", replace, text)
 
 
+class BadTable(Exception):
+    """A page asks for a table that cannot be made."""
+
+
+def with_tables(
+    markdown: str, language: str, url: Callable[[str], str], *, widgets: bool = True
+) -> str:
+    """Each line ``<!-- glossary -->`` as its table, and ``<!-- widget NAME -->`` as the widget.
+
+    ``<!-- measured NAME | heading | … -->`` is docs/data/measured/NAME.json under these headings,
+    ``<!-- models | heading | … -->`` mhattn/models.toml; ``url`` gives the address of a file of
+    the site. Where there are no widgets, as in a notebook, nothing stands in their place.
+    """
+
+    def made(line: str) -> str:
+        match = TABLE.match(line)
+        if not match:
+            return line
+        kind, _, name = match["target"].partition(" ")
+        headings = [heading.strip() for heading in match["headings"].split("|")[1:]]
+        if kind == "measured":
+            return measured_markdown(name, headings, language, url)
+        if kind == "widget":
+            return widget(name, language) if widgets else ""
+        if match["target"] == "models":
+            return models_markdown(headings, language)
+        if line == "<!-- bibliography -->":
+            return bibliography_markdown()
+        if line == "<!-- glossary -->":
+            return glossary_markdown(language)
+        raise BadTable(f"{line} names no table")
+
+    return "\n".join(map(made, markdown.split("\n")))
+
+
+def widget(name: str, language: str) -> str:
+    """An element that docs/assets/NAME.js fills."""
+    if not (DOCS / "assets" / f"{name}.js").is_file():
+        raise BadTable(f"there is no docs/assets/{name}.js")
+    return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>'
+
+
+def measured_markdown(
+    name: str, headings: list[str], language: str, url: Callable[[str], str]
+) -> str:
+    """A table of measurements, and below it what they were made with."""
+    file = DOCS / "data" / "measured" / f"{name}.json"
+    if not file.is_file():
+        raise BadTable(f"there is no docs/data/measured/{name}.json")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if len(headings) != len(found["columns"]):
+        raise BadTable(f"measured {name} has columns {found['columns']}, got headings {headings}")
+    units = [found["units"].get(column, "") for column in found["columns"]]
+    rows = [[cell(*pair) for pair in zip(row, units, strict=True)] for row in found["rows"]]
+    table = _table(headings, rows)
+    about = found["provenance"] | {"data": url(f"data/measured/{name}.json")}
+    return f"{table}\n\n{MEASURED[language].format(**about)}\n{{ .mh-measured }}"
+
+
+def cell(value: object, unit: str) -> str:
+    """A measurement as people write it: ``1.52 ms (1.50–1.61)``."""
+    numbers = value if isinstance(value, list) else [value]
+    if isinstance(value, str) or (not unit and isinstance(value, int)):
+        return f"{value:,}" if isinstance(value, int) else value
+    fitting = [pair for pair in UNITS.get(unit, [(1, "")]) if numbers[0] >= pair[0]]
+    size, symbol = (fitting or UNITS.get(unit, [(1, "")]))[-1 if fitting else 0]
+    first, *others = [_three_digits(number / size) for number in numbers]
+    spread = f" ({'–'.join(others)})" if others else ""
+    return f"{first} {symbol}".strip() + spread
+
+
+def _three_digits(number: float) -> str:
+    if number < 1:
+        return f"{number:.3g}"
+    return f"{number:,.{max(0, 3 - len(str(int(number))))}f}"
+
+
+def _table(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] + ["--:"] * (len(headings) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def models_markdown(headings: list[str], language: str) -> str:
+    """A row for each known model, with an anchor, its sizes, its cache and its source."""
+    module = runpy.run_path(str(ROOT / "mhattn" / "models.py"))  # alone: the package loads torch
+    rows = [model_row(module["get"](name), language) for name in module["names"]()]
+    if len(headings) != len(rows[0]):
+        raise BadTable(f"models has {len(rows[0])} columns, got headings {headings}")
+    return _table(headings, rows)
+
+
+def model_row(model, language: str) -> list[str]:
+    """Bold is a head size other than the width divided by the heads; a dash stands for nothing."""
+    kv_heads, head_dim = str(model.num_kv_heads), str(model.head_dim)
+    if model.latent:
+        kv_heads, head_dim = "–", f"{head_dim} / {model.value_dim}"
+    kept = model.kv_cache_bytes_per_token() / 1024
+    return [
+        f'<span class="mh-model" id="{model.name}">{model.title}</span>',
+        str(model.layers),
+        str(model.embed_dim),
+        str(model.num_heads),
+        kv_heads,
+        head_dim if model.splits_width else f"**{head_dim}**",
+        f"{kept:.1f}".removesuffix(".0") if kept else "–",
+        f"[{SOURCES[language][model.source_kind]}]({model.source})",
+    ]
+
+
 def bibliography_markdown() -> str:
     """One list item per work, with the anchor that citations link to."""
     items = []
-    for key, entry in sorted(bibliography().items()):
+    for key, entry in sorted(bibliography().items(), key=_by_author):
         authors = "; ".join(entry["authors"])
         title = f"[{entry['title']}]({entry['url']}){{ #{key} }}"
         items.append(f"- {authors} ({entry['year']}). {title}. {entry['venue']}.")
     return "\n".join(items)
+
+
+def _by_author(item: tuple[str, dict]) -> tuple:
+    key, entry = item
+    return entry["authors"][0].casefold(), entry["year"], key
 
 
 def glossary_markdown(language: str) -> str:

@@ -1,13 +1,28 @@
 import fcntl
+import functools
+import http.server
 import os
+import shutil
 import subprocess
 import sys
+import threading
 
 import matplotlib
 import pytest
 import stories
 import torch
 from snippets import ROOT
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +71,54 @@ def site(tmp_path_factory):
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
             assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="session")
+def home(site, tmp_path_factory):
+    """The site's address, served under /mhattn/ as GitHub Pages does."""
+    folder = tmp_path_factory.mktemp("served")
+    (folder / "mhattn").symlink_to(site)
+    handler = functools.partial(Quiet, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mhattn/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        give_up(f"there is no browser, none of {', '.join(BROWSERS)}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, home):
+    """Opens a page of the site in a fresh profile, and closes it after the test."""
+    contexts = []
+
+    def open_(place, **options):
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(home + place, wait_until="load")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()

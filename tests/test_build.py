@@ -319,12 +319,36 @@ def test_story_whose_process_dies_stops_the_build(project):
 @pytest.mark.parametrize(
     ("page", "old", "new", "expected"),
     [
-        ("en/index.md", "[two](two.md)", "[two](nosuch.md)", ["en/index.md", "nosuch.md"]),
-        ("zh/index.md", "lab.md#lab", "lab.md#nosuch", ["index.md", "nosuch"]),
+        (
+            "en/index.md",
+            "[two](two.md)",
+            "[two](nosuch.md)",
+            ["en/index.md:3", "there is no page nosuch.md"],
+        ),
+        ("zh/index.md", "lab.md#lab", "lab.md#nosuch", ["zh/index.md:3", "no heading #nosuch"]),
         ("zh/two.md", "two/clean", "two/nosuch", ["zh/two.md:7", "figures/two/nosuch.svg"]),
         ("en/index.md", "@vaswani2017", "@nosuch", ["en/index.md:3", "[@nosuch]"]),
         ("zh/index.md", "one.pycon:state", "one.pycon:nosuch", ["zh/index.md:16", "'nosuch'"]),
         ("en/two.md", "two.pycon:clean", "nosuch.pycon:clean", ["en/two.md:4", "'nosuch.pycon'"]),
+        ("en/bibliography.md", "-- b", "-- nosuch b", ["en/bibliography.md:3", "names no table"]),
+        (
+            "zh/bibliography.md",
+            "bibliography -->",
+            "measured nosuch | a -->",
+            ["zh/bibliography.md:3", "there is no docs/data/measured/nosuch.json"],
+        ),
+        (
+            "en/bibliography.md",
+            "bibliography -->",
+            "measured layers | a -->",
+            ["en/bibliography.md:3", "measured layers has columns ['length', "],
+        ),
+        (
+            "en/bibliography.md",
+            "bibliography -->",
+            "models | a -->",
+            ["en/bibliography.md:3", "models has 8 columns, got headings ['a']"],
+        ),
         ("en/labs/lab.md", "$x$", "$\\nosuch$", ["en/labs/lab.md", "\\nosuch"]),
         ("zh/index.md", "\\query{Q}", "\\query{Q", ["zh/index.md", "\\query{Q"]),
     ],
@@ -393,17 +417,18 @@ def test_two_builds_at_once(project, fresh):
 
 
 SWAP = """\
+import os
 import sys
 from pathlib import Path
 
-import hooks
+import publish
 
 final = Path("site")
 for number in range(100):
-    draft = final.with_name(f".site.{hooks.os.getpid()}")
+    draft = final.with_name(f".site.{os.getpid()}")
     draft.mkdir()
     (draft / "page").write_text(sys.argv[1])
-    hooks.replace(final, draft)
+    publish.replace(final, draft)
 """
 
 

@@ -19,6 +19,7 @@ from mhattn import (
     unfold_heads,
 )
 from mhattn.masks import causal_mask, padding_mask, window_mask
+from mhattn.timing import peak_bytes
 
 B, H, H_KV, L, S, D, D_V = 2, 6, 3, 5, 7, 11, 13
 MANY = 17  # queries, more than keys
@@ -100,6 +101,63 @@ def test_scale_is_what_the_dot_products_are_multiplied_by(return_weights):
         attention_scores(*inputs[:2], scale=0.7),
         0.7 * inputs[0] @ inputs[1].repeat_interleave(2, 1).mT,
     )
+
+
+BIASES = {
+    "(S,)": (S,),
+    "(L, 1)": (L, 1),
+    "(H, L, S)": (H, L, S),
+    "(B, 1, 1, S)": (B, 1, 1, S),
+    "(B, H, L, S)": (B, H, L, S),
+}
+
+
+@pytest.mark.parametrize("shape", BIASES)
+@causal_or_not
+@every_mask
+def test_a_bias_is_added_to_the_scaled_scores(mask, is_causal, shape):
+    """As one more feature of the query, which meets one that only key j has."""
+    mask, bias = MASKS[mask](L), torch.randn(BIASES[shape], dtype=torch.float64)
+    query, key, value = (x.detach() for x in tensors(num_kv_heads=H))
+    longer = torch.cat([query, bias.expand(B, H, L, S) / 0.7], dim=-1)
+    longer_key = torch.cat([key, torch.eye(S).double().expand(B, H, S, S)], dim=-1)
+    expected = by_loop(longer, longer_key, value, mask, is_causal, scale=0.7)
+    options = {"bias": bias, "is_causal": is_causal, "scale": 0.7}
+    both = attention(query, key, value, mask, **options, return_weights=True)
+    torch.testing.assert_close(both, expected)
+    torch.testing.assert_close(attention(query, key, value, mask, **options), expected[0])
+    torch.testing.assert_close(attention_weights(query, key, mask, **options), expected[1])
+
+
+@both_paths
+def test_a_bias_gets_its_gradient(return_weights):
+    inputs = [x.detach()[..., :2] for x in tensors(3)]
+    bias = torch.randn(H, 3, S, dtype=torch.float64).requires_grad_()
+
+    def run(bias):
+        options = {"bias": bias, "is_causal": True, "return_weights": return_weights}
+        return output_of(attention(*inputs, **options))
+
+    assert torch.autograd.gradcheck(run, [bias])
+
+
+@both_paths
+@pytest.mark.parametrize(
+    ("dtype", "bias_dtype"),
+    [
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.float32, torch.float64),
+        (torch.float64, torch.float32),
+    ],
+)
+def test_a_bias_of_another_dtype(dtype, bias_dtype, return_weights):
+    inputs = [x.detach().to(dtype) for x in tensors()]
+    bias = torch.randn(H, L, S, dtype=bias_dtype)
+    output = output_of(attention(*inputs, bias=bias, return_weights=return_weights))
+    assert output.dtype == dtype
+    expected = attention(*(x.double() for x in inputs), bias=bias)
+    torch.testing.assert_close(output.double(), expected, atol=0.03, rtol=0.03)
 
 
 @every_mask
@@ -420,6 +478,12 @@ WRONG = [
         "mask must broadcast to (..., L, S) = (2, 6, 5, 7), got (7, 5)",
     ),
     ((Q, K, V, torch.ones(1, 2, 6, 5, 7, dtype=torch.bool)), {}, "got (1, 2, 6, 5, 7)"),
+    (
+        (Q, K, V),
+        {"bias": torch.ones(7, 5)},
+        "bias must broadcast to (..., L, S) = (2, 6, 5, 7), got (7, 5)",
+    ),
+    ((Q, K, V), {"bias": torch.ones(1, 2, 6, 5, 7)}, "bias must broadcast to (..., L, S)"),
     ((Q, K, V), {"dropout": 1.0}, "dropout must be in [0, 1), got 1.0"),
     ((Q, K, V), {"dropout": -0.1}, "dropout must be in [0, 1), got -0.1"),
     ((Q, K, V), {"scale": 0.0}, "scale must be positive and finite, got 0.0"),
@@ -442,6 +506,13 @@ def test_wrong_values_are_named(arguments, options, message, return_weights):
     with pytest.raises(ValueError) as error:  # noqa: PT011 (the message is compared below)
         attention(*arguments, **options, return_weights=return_weights)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(("bias", "got"), [(shaped(5, 7).long(), "torch.int64"), (1.0, "float")])
+@both_paths
+def test_a_bias_of_a_wrong_type_is_named(bias, got, return_weights):
+    with pytest.raises(TypeError, match=f"bias must be a tensor of floats, got {got}"):
+        attention(Q, K, V, bias=bias, return_weights=return_weights)
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG_TYPES)
@@ -496,3 +567,62 @@ def test_causal_argument_and_causal_mask_are_the_same():
     torch.testing.assert_close(
         attention(*inputs, is_causal=True), attention(*inputs, causal_mask(MANY, S))
     )
+
+
+# The fused path
+
+LONG = 512  # a table of scores is far larger than all inputs
+FLOAT = 4  # bytes
+
+
+@causal_or_not
+@pytest.mark.parametrize("value_dim", [3, 7, 11])
+@pytest.mark.parametrize(
+    ("axes", "num_kv_heads"), [(2, 6), (3, 6), (4, 1), (4, 2), (4, 6), (5, 1), (5, 2), (5, 6)]
+)
+def test_fused_path_never_holds_all_scores(axes, value_dim, num_kv_heads, is_causal):
+    inputs = tensors_of_length(LONG, num_kv_heads, value_dim, axes)
+    table = inputs[0][..., 0].numel() * LONG * FLOAT
+    with torch.no_grad():
+        fused = peak_bytes(lambda: attention(*inputs, is_causal=is_causal))
+        written_out = peak_bytes(lambda: attention(*inputs, return_weights=True))
+    assert fused < table / 2
+    assert written_out > table, "this test would see nothing"
+
+
+def tensors_of_length(length, num_kv_heads, value_dim, axes):
+    leading = (2, 1, 6)[: max(0, axes - 2)] if axes < 5 else (2, 1, 6)
+    leading = {2: (), 3: (6,), 4: (2, 6), 5: (2, 1, 6)}[axes]
+    kv = (*leading[:-1], num_kv_heads) if axes > 3 else leading
+    shapes = (*leading, length, 7), (*kv, length, 7), (*kv, length, value_dim)
+    return [torch.randn(shape) for shape in shapes]
+
+
+@pytest.mark.parametrize("mask_shape", [(5, 11), (3, 1, 11), (2, 1, 5, 11), (7, 2, 6, 5, 11)])
+def test_five_axes_and_a_mask_of_any_axes(mask_shape):
+    """The mask broadcasts from the right, also when leading axes are folded together."""
+    query = torch.randn(7, 2, 6, 5, 3, dtype=torch.float64)
+    key, value = torch.randn(2, 7, 2, 2, 11, 3, dtype=torch.float64)
+    mask = torch.rand(mask_shape) < 0.6
+    if mask_shape == (3, 1, 11):
+        mask = mask.repeat(2, 1, 1)  # one for each of the six heads
+    for is_causal in (False, True):
+        options = {"is_causal": is_causal}
+        expected, _ = attention(query, key, value, mask, return_weights=True, **options)
+        torch.testing.assert_close(attention(query, key, value, mask, **options), expected)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 6])
+@pytest.mark.parametrize("per", ["nothing", "sequence", "head"])
+def test_one_new_query_over_grouped_heads(is_causal, num_kv_heads, per):
+    """Decoding: the groups of a key's queries are rows, unless each head has its own mask."""
+    query, key, value = tensors(1, num_kv_heads=num_kv_heads)
+    masks = {
+        "nothing": None,
+        "sequence": padding_mask(torch.tensor([7, 3]), S),
+        "head": torch.rand(B, H, 1, S) < 0.5,
+    }
+    options = {"mask": masks[per], "is_causal": is_causal}
+    expected, _ = attention(query, key, value, return_weights=True, **options)
+    torch.testing.assert_close(attention(query, key, value, **options), expected)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.bias import causal_lower_right
 
-from mhattn import attention_weights, causal_mask, padding_mask, window_mask
+from mhattn import attention_weights, causal_mask, padding_mask, strided_mask, window_mask
 
 LENGTHS = st.integers(0, 7)
 
@@ -45,6 +45,17 @@ def test_window_and_causal_lets_a_query_see_size_keys():
     assert seen[-1].nonzero().flatten().tolist() == [8, 9, 10]
 
 
+@given(LENGTHS, LENGTHS, st.integers(1, 9))
+def test_strided_mask_follows_its_definition(L, S, stride):
+    expected = by_rule(L, S, lambda i, j: (i + (S - L) - j) % stride == 0)
+    assert strided_mask(L, S, stride).equal(expected)
+
+
+def test_a_query_sees_every_stride_th_position_from_its_own():
+    seen = strided_mask(3, 11, 4) & causal_mask(3, 11)
+    assert [row.nonzero().flatten().tolist() for row in seen] == [[0, 4, 8], [1, 5, 9], [2, 6, 10]]
+
+
 def test_padding_mask_of_one_length_for_a_sequence():
     mask = padding_mask(torch.tensor([0, 3, 5]), 5)
     assert mask.shape == (3, 1, 1, 5)
@@ -80,6 +91,9 @@ def test_masks_combine_and_broadcast():
         (lambda: window_mask(5, 7, 0), ValueError, "size must be at least 1, got 0"),
         (lambda: window_mask(5, -7, 1), ValueError, "S must be at least 0, got -7"),
         (lambda: window_mask(5, 7, True), TypeError, "size must be an integer, got bool"),
+        (lambda: strided_mask(5, 7, 0), ValueError, "stride must be at least 1, got 0"),
+        (lambda: strided_mask(-5, 7, 1), ValueError, "L must be at least 0, got -5"),
+        (lambda: strided_mask(5, 7, 2.0), TypeError, "stride must be an integer, got float"),
         (
             lambda: padding_mask(torch.tensor([2, 8]), 7),
             ValueError,
@@ -122,6 +136,7 @@ def test_wrong_arguments_are_named(call, error, message):
 def test_device_is_where_the_mask_is_made():
     assert causal_mask(5, device="meta").is_meta
     assert window_mask(5, 7, 2, device="meta").is_meta
+    assert strided_mask(5, 7, 2, device="meta").is_meta
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

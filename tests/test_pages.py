@@ -1,9 +1,12 @@
 """Pages: equal skeletons in both languages, nothing unshown or unknown, clean Chinese prose."""
 
+import json
 import re
+import tomllib
 from collections import Counter
 from pathlib import Path
 
+import measure
 import pages
 import pytest
 import stories
@@ -117,6 +120,78 @@ def test_glossary_is_complete():
         names = [name for each in found for name in ([each] if isinstance(each, str) else each)]
         counts = Counter(name.casefold() for name in names)
         assert [name for name, count in counts.items() if count > 1] == [], key
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_models_are_shown_as_their_file_has_them(language):
+    headings = " | ".join("abcdefgh")
+    made = tables.with_tables(f"<!-- models | {headings} -->", language, str)
+    rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
+    assert rows[0] == list("abcdefgh")
+    data = tomllib.loads((ROOT / "mhattn" / "models.toml").read_text(encoding="utf-8"))
+    for row, (name, model) in zip(rows[2:], data.items(), strict=True):
+        assert row[0] == f'<span class="mh-model" id="{name}">{model["title"]}</span>'
+        assert row[1:4] == [str(model[key]) for key in ("layers", "embed_dim", "num_heads")]
+        assert row[4] == str(model.get("num_kv_heads", "–"))
+        size = model.get("head_dim", 192)
+        bold = "" if model["num_heads"] * size == model["embed_dim"] else "**"
+        assert row[5] == f"{bold}{size}{'' if 'head_dim' in model else ' / 128'}{bold}"
+        word = tables.SOURCES[language][model["source_kind"]]
+        assert row[7] == f"[{word}]({model['source']})"
+    cache = {row[0].split('"')[3]: row[6] for row in rows[2:]}
+    by_hand = {"bert-base": "–", "llama-3.1-8b": "128", "deepseek-v2": "67.5", "gpt-3-175b": "4608"}
+    assert {name: cache[name] for name in by_hand} == by_hand
+
+
+def measured_files():
+    return sorted((DOCS / "data" / "measured").glob("*.json"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_measurements_are_what_pages_show(language):
+    kind = "measured "
+    shown = {v.removeprefix(kind) for v in values(language, "table") if v.startswith(kind)}
+    assert shown == {file.stem for file in measured_files()} == set(measure.BENCHMARKS)
+
+
+@pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
+def test_measurements_say_where_they_come_from(file):
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert set(found) == {"provenance", "columns", "units", "rows"}
+    assert set(found["provenance"]) == set(measure.provenance(1))
+    assert all(found["provenance"].values())
+    assert "dirty" not in found["provenance"]["commit"], "measured with code that is in no commit"
+    assert set(found["units"]) <= set(found["columns"])
+    for row in found["rows"]:
+        assert len(row) == len(found["columns"])
+        for median, low, high in (value for value in row if isinstance(value, list)):
+            assert low <= median <= high
+
+
+def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(measure, "FOLDER", tmp_path / "measured")
+    found = {"provenance": {"device": "处理器"}, "columns": ["n"], "units": {}, "rows": [[1], [2]]}
+    measure.write("name", found)
+    (file,) = (tmp_path / "measured").iterdir()
+    assert (file.name, json.loads(file.read_text(encoding="utf-8"))) == ("name.json", found)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (4096, "", "4,096"),
+        ("naive", "", "naive"),
+        ([1.519, 1.5, 1.61], "", "1.52 (1.50–1.61)"),
+        ([0.0153, 0.015, 0.0161], "", "0.0153 (0.015–0.0161)"),
+        ([0.001519, 0.0015, 0.00161], "seconds", "1.52 ms (1.50–1.61)"),
+        ([0.0001519, 0.0000951, 0.00161], "seconds", "152 µs (95.1–1,610)"),
+        ([2.5, 2.25, 3.0], "seconds", "2.50 s (2.25–3.00)"),
+        (1536, "bytes", "1.50 KiB"),
+        (7 * 2**20, "bytes", "7.00 MiB"),
+    ],
+)
+def test_measurements_are_written_as_people_write_them(value, unit, text):
+    assert tables.cell(value, unit) == text
 
 
 # Navigation

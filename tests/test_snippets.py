@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import io
 import os
 import re
 import subprocess
@@ -15,6 +16,9 @@ import stories
 import story_runner
 import torch
 from snippets import SNIPPETS, SnippetError, sections
+from svg import site_svg
+
+from mhattn.plots import COLORS, NEGATIVE, plot_weights
 
 STORIES = sorted(SNIPPETS.glob("*.pycon"))
 COLUMNS = 84  # what a page shows without a scroll bar
@@ -374,3 +378,25 @@ def test_doctest_reads_stories_as_we_do():
     test = doctest.DocTestParser().get_doctest(story.read_text(), {}, story.name, str(story), 0)
     examples = [example for section in sections(story).values() for example in section.examples()]
     assert [(e.source, e.want) for e in test.examples] == [(e.source, e.want) for e in examples]
+
+
+def test_cells_of_a_table_become_one_path_a_look():
+    """Merged, each cell is still where it was, in its own colour, and empty ones are gone."""
+    _, ax = plt.subplots(figsize=(3, 2))
+    plot_weights(torch.tensor([[0.5, 0.25, 0.0], [0.25, -0.5, 0.75]]), ax=ax, vmax=1.0)
+    drawn = io.StringIO()
+    plt.savefig(drawn, format="svg")
+    cell = r'<path d="([^"]*)" shape-rendering.*style="([^"]*opacity[^"]*)"'
+    paths = re.findall(cell, site_svg(drawn.getvalue()))
+    places = {look: re.findall(r"M([\d.]+) ([\d.]+)h", path) for path, look in paths}
+    assert len(places) == len(paths) == 4
+    every = [(float(x), float(y)) for each in places.values() for x, y in each]
+    (left, middle, right), (top, bottom) = (sorted({at[axis] for at in every}) for axis in (0, 1))
+    cells = {look: {(float(x), float(y)) for x, y in each} for look, each in places.items()}
+    ours, negative = f"var(--mh-weights, {COLORS['weights']})".lower(), NEGATIVE.lower()
+    assert cells == {
+        f"fill: {ours}; fill-opacity: 0.50": {(left, top)},
+        f"fill: {ours}; fill-opacity: 0.25": {(middle, top), (left, bottom)},
+        f"fill: {negative}; fill-opacity: 0.50": {(middle, bottom)},
+        f"fill: {ours}; fill-opacity: 0.75": {(right, bottom)},
+    }

@@ -1,0 +1,143 @@
+"""Keys and values of earlier tokens, kept for the tokens that come."""
+
+import torch
+from torch import Tensor
+
+from mhattn import _checks as check
+
+__all__ = ["KVCache"]
+
+
+# --8<-- [start:KVCache]
+class KVCache:
+    """Keys and values of all tokens so far, or of the last ones, in memory set aside once.
+
+    Appending writes in place and copies nothing that is there already. A window has room for
+    twice its size: when that is full, what is still needed moves to the front. ``seen`` counts
+    all tokens, ``len(cache)`` those that it holds. Without gradients: a cache is for generating,
+    not for training.
+
+    Args:
+        max_len: how many tokens it has room for; with a window, any number may come.
+        window: how many of the last tokens are kept. Default: all.
+
+    Raises:
+        TypeError: max_len or window is not an integer.
+        ValueError: one of them is less than 1, or neither is given.
+
+    Examples:
+        >>> cache = KVCache(max_len=8)
+        >>> key, value = torch.zeros(2, 1, 3, 5, 7)  # (B, H_kv, L, D) each
+        >>> keys, values = cache.append(key, value)
+        >>> keys, values = cache.append(key[:, :, :1], value[:, :, :1])
+        >>> keys.shape, len(cache)
+        (torch.Size([1, 3, 6, 7]), 6)
+    """
+
+    def __init__(self, max_len: int | None = None, *, window: int | None = None) -> None:
+        if max_len is None and window is None:
+            raise ValueError("max_len or window must be given, got neither")
+        if max_len is not None:
+            check.at_least("max_len", max_len, 1)
+        if window is not None:
+            check.at_least("window", window, 1)
+        self.max_len = max_len
+        self.window = window
+        self.seen = 0
+        self._start = self._end = 0
+        self._memory: tuple[Tensor, ...] | None = None
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes set aside, in use or not; 0 before the first token."""
+        return sum(memory.nbytes for memory in self._memory or ())
+
+    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Take in new tokens.
+
+        Args:
+            key: ``(B, H_kv, L, D)``; all axes but L as in the first call.
+            value: ``(B, H_kv, L, D_v)``.
+
+        Returns:
+            The keys and values of all tokens that a new one may see, the new ones last:
+            mostly views of the cache's memory, good until the next call.
+
+        Raises:
+            TypeError: key or value is not a tensor of floats.
+            ValueError: there is no room left, or the shapes do not fit.
+
+        Examples:
+            >>> cache = KVCache(window=2)
+            >>> for token in torch.arange(4.0):
+            ...     keys, values = cache.append(*token.expand(2, 1, 1, 1, 1))
+            >>> keys.flatten()
+            tensor([2., 3.])
+        """
+        _check(key, value, self._memory)
+        new = key.detach(), value.detach()
+        if self._memory is None:
+            self._memory = tuple(self._set_aside(x) for x in new)
+        number, room = key.shape[2], self._memory[0].shape[2]
+        if self._end + number <= room:
+            self._write(new)
+            visible = self._held()
+        elif self.window is None:
+            rule = f"at least {self._end + number} for these tokens"
+            raise ValueError(f"max_len must be {rule}, got {room}")
+        else:
+            visible = self._start_again(new)
+        self.seen += number
+        if self.window is not None:  # the next token itself will be one of them
+            self._start = max(self._start, self._end - (self.window - 1))
+        return visible
+
+    def reset(self) -> None:
+        """Forget all tokens; the memory stays."""
+        self.seen = self._start = self._end = 0
+
+    def _set_aside(self, x: Tensor) -> Tensor:
+        room = self.max_len if self.window is None else 2 * self.window
+        shape = (*x.shape[:2], room, x.shape[3])
+        return torch.empty(shape, dtype=x.dtype, device=x.device)
+
+    def _write(self, new: tuple[Tensor, ...]) -> None:
+        """Behind what is there."""
+        end = self._end + new[0].shape[2]
+        for memory, x in zip(self._memory, new, strict=True):
+            memory[:, :, self._end : end] = x
+        self._end = end
+
+    def _held(self) -> tuple[Tensor, ...]:
+        held = slice(self._start, self._end)
+        return tuple(memory[:, :, held] for memory in self._memory)
+
+    def _start_again(self, new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The memory is full: what the window needs moves to the front."""
+        visible = new
+        if len(self) > 0:
+            pairs = zip(self._held(), new, strict=True)
+            visible = tuple(torch.cat(pair, dim=2) for pair in pairs)
+        self._start = self._end = 0
+        self._write(tuple(x[:, :, -self.window :] for x in visible))
+        return visible
+
+    # --8<-- [end:KVCache]
+
+
+def _check(key: Tensor, value: Tensor, memory: tuple[Tensor, ...] | None) -> None:
+    check.floats("key", key)
+    check.axes("key", key, 4, exactly=True)
+    check.value(value, key)
+    if memory is None:
+        return
+    for name, x, old in zip(("key", "value"), (key, value), memory, strict=True):
+        like, got = (*old.shape[:2], "L", old.shape[3]), tuple(x.shape)
+        if x.shape[:2] != old.shape[:2] or x.shape[3] != old.shape[3]:
+            raise ValueError(f"{name} must be {like} as before, got {got}")
+        if x.dtype != old.dtype or x.device != old.device:
+            was, now = f"{old.dtype} on {old.device}", f"{x.dtype} on {x.device}"
+            raise ValueError(f"{name} must be {was} as before, got {now}")

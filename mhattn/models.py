@@ -1,0 +1,247 @@
+"""The heads of known models: what their sources say, and what follows by counting.
+
+The numbers stand in ``models.toml`` beside this file, each model's with the source that they were
+read in. All the rest is exact integer arithmetic and needs no torch.
+"""
+
+import difflib
+import tomllib
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+
+__all__ = ["Latent", "Model", "get", "names"]
+
+
+@dataclass(frozen=True)
+class Latent:
+    """The sizes of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434).
+
+    A token's keys and values, of all heads, are computed from one small vector, the latent. One
+    part of the key, which carries the position, is computed apart and shared by all heads.
+
+    Attributes:
+        q_lora_rank: width of the latent that queries are computed from.
+        kv_lora_rank: width of the latent that keys and values are computed from.
+        qk_nope_head_dim: width of that part of a head's query and key that has no position.
+        qk_rope_head_dim: width of the part that carries the position.
+        v_head_dim: width of a head's value.
+    """
+
+    q_lora_rank: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+
+
+@dataclass(frozen=True)
+class Model:
+    """The sizes of one model's attention.
+
+    Attributes:
+        name: what `get` finds it by.
+        title: what people call it.
+        family: the models that it belongs to.
+        kind: ``"encoder"``, ``"decoder"`` or ``"encoder-decoder"``.
+        layers: how many; of an encoder-decoder, in each of its halves.
+        embed_dim: width of the model.
+        num_heads: number of heads of the query.
+        num_kv_heads: number of heads of the key and value.
+        head_dim: width of a head's query and key.
+        source: the address that the numbers come from.
+        source_kind: ``"owner"``, the owner's own code or configuration; ``"library"``, a library
+            that loads the owner's weights; ``"paper"``, a table of the paper, as reported.
+        window: how many tokens a sliding-window layer sees. None: no layer has a window.
+        global_layers: how many layers have no window, if others have one.
+        latent: the sizes of latent attention. None: it has none.
+    """
+
+    name: str
+    title: str
+    family: str
+    kind: str
+    layers: int
+    embed_dim: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    source: str
+    source_kind: str
+    window: int | None = None
+    global_layers: int | None = None
+    latent: Latent | None = None
+
+    @property
+    def query_width(self) -> int:
+        """Numbers in the queries of one token, all heads side by side."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def splits_width(self) -> bool:
+        """Whether the heads share out the model's width: ``head_dim = embed_dim / num_heads``."""
+        return self.query_width == self.embed_dim
+
+    @property
+    def group_size(self) -> int:
+        """How many query heads share one key-value head."""
+        return self.num_heads // self.num_kv_heads
+
+    @property
+    def value_dim(self) -> int:
+        """Width of a head's value, which is ``head_dim`` but in latent attention."""
+        return self.latent.v_head_dim if self.latent else self.head_dim
+
+    @property
+    def attention(self) -> str:
+        """``"MHA"``, ``"GQA"``, ``"MQA"`` or ``"MLA"``."""
+        if self.latent:
+            return "MLA"
+        if self.num_kv_heads == self.num_heads:
+            return "MHA"
+        return "MQA" if self.num_kv_heads == 1 else "GQA"
+
+    @property
+    def attention_parameters(self) -> int:
+        """Weights of the projections, in all layers, without biases.
+
+        In an encoder-decoder, each decoder layer attends twice: to itself and to the encoder.
+        """
+        outputs = self.num_heads * self.value_dim
+        if (latent := self.latent) is None:
+            inputs = self.query_width + 2 * self.num_kv_heads * self.head_dim
+            weights = self.embed_dim * (inputs + outputs)
+        else:
+            down = latent.q_lora_rank + latent.kv_lora_rank + latent.qk_rope_head_dim
+            keys_and_values = self.num_heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+            weights = self.embed_dim * (down + outputs)
+            weights += latent.q_lora_rank * self.query_width
+            weights += latent.kv_lora_rank * keys_and_values
+        return self.layers * (3 if self.kind == "encoder-decoder" else 1) * weights
+
+    # --8<-- [start:cached]
+    @property
+    def cached_per_layer(self) -> int:
+        """Numbers that one layer of a decoder keeps for each token.
+
+        An encoder has no later tokens to keep them for.
+        """
+        if self.kind == "encoder":
+            return 0
+        if self.latent:
+            return self.latent.kv_lora_rank + self.latent.qk_rope_head_dim
+        return 2 * self.num_kv_heads * self.head_dim
+
+    # --8<-- [end:cached]
+
+    def kv_cache_bytes_per_token(self, bytes_per_number: int = 2) -> int:
+        """Bytes in the KV cache for one token, in all layers, as long as no window is full.
+
+        Of an encoder-decoder: the decoder's self-attention. For its cross-attention the same
+        is kept once more for each token of the encoder.
+
+        Args:
+            bytes_per_number: 2 for float16 and bfloat16.
+
+        Returns:
+            An exact number.
+
+        Raises:
+            TypeError: bytes_per_number is not an integer.
+            ValueError: bytes_per_number is less than 1.
+
+        Examples:
+            >>> get("llama-3.1-8b").kv_cache_bytes_per_token()
+            131072
+        """
+        _require_positive("bytes_per_number", bytes_per_number)
+        return self.layers * self.cached_per_layer * bytes_per_number
+
+    def kv_cache_bytes(self, tokens: int, bytes_per_number: int = 2) -> int:
+        """Bytes in the KV cache of a sequence, where a window keeps its last tokens only.
+
+        Args:
+            tokens: length of the sequence.
+            bytes_per_number: 2 for float16 and bfloat16.
+
+        Returns:
+            An exact number.
+
+        Raises:
+            TypeError: an argument is not an integer.
+            ValueError: an argument is less than 1.
+
+        Examples:
+            >>> get("mistral-7b-v0.1").kv_cache_bytes(10_000) == 4096 * 131_072  # its window
+            True
+        """
+        _require_positive("tokens", tokens)
+        _require_positive("bytes_per_number", bytes_per_number)
+        kept = self.layers * tokens
+        if self.window is not None:
+            local_layers = self.layers - self.global_layers
+            kept = self.global_layers * tokens + local_layers * min(tokens, self.window)
+        return kept * self.cached_per_layer * bytes_per_number
+
+
+def names() -> tuple[str, ...]:
+    """The names of all models, family by family.
+
+    Returns:
+        What `get` takes.
+
+    Examples:
+        >>> len(names())
+        64
+    """
+    return tuple(_models())
+
+
+def get(name: str) -> Model:
+    """Find a model by its name.
+
+    Args:
+        name: one of `names`.
+
+    Returns:
+        Its sizes.
+
+    Raises:
+        TypeError: name is not a string.
+        ValueError: there is no such model; the error says which names come close.
+
+    Examples:
+        >>> bert = get("bert-base")
+        >>> bert.num_heads, bert.head_dim
+        (12, 64)
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a string, got {type(name).__name__}")
+    if name not in _models():
+        close = difflib.get_close_matches(name.lower(), _models(), n=3)
+        hint = f"; close: {', '.join(close)}" if close else ""
+        raise ValueError(f"name must be one of mhattn.models.names(), got {name!r}{hint}")
+    return _models()[name]
+
+
+@cache
+def _models() -> dict[str, Model]:
+    text = Path(__file__).with_name("models.toml").read_text(encoding="utf-8")
+    return {name: _model(name, table) for name, table in tomllib.loads(text).items()}
+
+
+def _model(name: str, table: dict) -> Model:
+    table = dict(table)
+    if "kv_lora_rank" in table:
+        latent = Latent(**{field.name: table.pop(field.name) for field in fields(Latent)})
+        table["latent"] = latent
+        table["num_kv_heads"] = table["num_heads"]  # each head has keys and values of its own
+        table["head_dim"] = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    return Model(name=name, **table)
+
+
+def _require_positive(name: str, number: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be an integer, got {type(number).__name__}")
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")

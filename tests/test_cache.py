@@ -1,0 +1,172 @@
+"""The cache: prefill in any chunks and decoding give what the full pass gives."""
+
+import itertools
+
+import pytest
+import torch
+
+from mhattn import KVCache, MultiHeadAttention, window_mask
+from mhattn.positions import Alibi, Rotary
+from mhattn.timing import peak_bytes
+
+B, H, H_KV, L, D, D_V, E = 2, 6, 3, 13, 4, 5, 17
+
+
+def layer(**options):
+    mha = MultiHeadAttention(E, H, num_kv_heads=H_KV, head_dim=D, **options)
+    return mha.double().eval()
+
+
+def splits(length, chunks):
+    """Some ways to cut a length into so many parts, each at least 1."""
+    cuts = torch.randperm(length - 1)[: chunks - 1].sort().values + 1
+    edges = [0, *cuts.tolist(), length]
+    return [b - a for a, b in itertools.pairwise(edges)]
+
+
+POSITIONS = {"no position": None, "rotary": Rotary(D), "alibi": Alibi(H)}
+every_position = pytest.mark.parametrize("position", POSITIONS.values(), ids=POSITIONS)
+
+
+@every_position
+@pytest.mark.parametrize("window", [None, 1, 4, 7, 50])
+@pytest.mark.parametrize("chunks", [1, 2, 5, L])
+def test_chunks_give_the_full_pass(position, window, chunks):
+    mha, x = layer(position=position), torch.randn(B, L, E, dtype=torch.float64)
+    mask = None if window is None else window_mask(L, L, window)
+    full = mha(x, mask=mask, is_causal=True)
+    cache = KVCache(L) if window is None else KVCache(window=window)
+    outputs = []
+    for part in x.split(splits(L, chunks), dim=1):
+        S = len(cache) + part.shape[1]
+        mask = None if window is None else window_mask(part.shape[1], S, window)
+        outputs.append(mha(part, mask=mask, is_causal=True, cache=cache))
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full)
+    assert cache.seen == L
+
+
+@every_position
+@pytest.mark.parametrize("split", range(1, L))
+def test_every_split_into_prefill_and_decoding(split, position):
+    mha, x = layer(position=position), torch.randn(B, L, E, dtype=torch.float64)
+    cache = KVCache(L + 3)
+    outputs = [mha(x[:, :split], is_causal=True, cache=cache)]
+    outputs += [mha(x[:, i : i + 1], is_causal=True, cache=cache) for i in range(split, L)]
+    torch.testing.assert_close(torch.cat(outputs, dim=1), mha(x, is_causal=True))
+
+
+def random_pair(number, dtype=torch.float32):
+    shape = (B, H_KV, number)
+    return torch.randn(*shape, D, dtype=dtype), torch.randn(*shape, D_V, dtype=dtype)
+
+
+def test_appending_copies_only_what_is_new():
+    cache = KVCache(1000)
+    pairs = [random_pair(number) for number in (700, 1, 1)]
+    cache.append(*pairs[0])
+    assert peak_bytes(lambda: cache.append(*pairs[1])) == 0
+    before = cache.append(*pairs[2])[0]
+    assert before.untyped_storage().data_ptr() == cache._memory[0].untyped_storage().data_ptr()
+    torch.testing.assert_close(before, torch.cat([key for key, _ in pairs], dim=2))
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_a_window_keeps_the_last_ones_in_bounded_memory(window):
+    cache, keys, values = KVCache(window=window), [], []
+    for number in (3, 1, 1, 2 * window + 9, *[1] * (5 * window)):
+        key, value = random_pair(number)
+        keys.append(key)
+        values.append(value)
+        kept = cache.append(key, value)
+        seen = number + window - 1
+        torch.testing.assert_close(kept[0], torch.cat(keys, dim=2)[:, :, -seen:])
+        torch.testing.assert_close(kept[1], torch.cat(values, dim=2)[:, :, -seen:])
+        assert cache.nbytes == B * H_KV * 2 * window * (D + D_V) * 4  # after the long one too
+        assert len(cache) <= window
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 6, 7, 8, 20])
+def test_a_window_appends_chunks_of_any_length(chunk):
+    window, cache = 6, KVCache(window=6)
+    key, value = random_pair(60)
+    for at in range(0, 60, chunk):
+        new = slice(at, at + chunk)
+        kept = cache.append(key[:, :, new], value[:, :, new])
+        visible = slice(max(0, at - (window - 1)), at + chunk)
+        torch.testing.assert_close(kept, (key[:, :, visible], value[:, :, visible]))
+
+
+def test_a_long_prompt_into_an_empty_window_is_not_copied():
+    cache, (key, value) = KVCache(window=5), random_pair(1000)
+    cache.append(key, value)
+    cache.reset()
+    assert peak_bytes(lambda: cache.append(key, value)) == 0
+    keys, values = cache.append(*random_pair(1))
+    torch.testing.assert_close(keys[:, :, :4], key[:, :, -4:])
+    torch.testing.assert_close(values[:, :, :4], value[:, :, -4:])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_bytes_are_those_of_the_room(dtype):
+    cache = KVCache(11)
+    assert cache.nbytes == 0
+    for number in (3, 2):
+        cache.append(*random_pair(number, dtype))
+        assert cache.nbytes == B * H_KV * 11 * (D + D_V) * dtype.itemsize
+
+
+def test_reset_forgets_and_keeps_the_memory():
+    cache, (key, value) = KVCache(7), random_pair(5)
+    cache.append(key, value)
+    cache.reset()
+    assert (len(cache), cache.seen) == (0, 0)
+    assert peak_bytes(lambda: cache.append(key, value)) == 0
+    torch.testing.assert_close(cache.append(*random_pair(2))[0][:, :, :5], key)
+
+
+def test_no_gradient_comes_through_the_cache():
+    mha = layer()
+    x = torch.randn(B, L, E, dtype=torch.float64, requires_grad=True)
+    cache = KVCache(L)
+    mha(x[:, :7], is_causal=True, cache=cache)
+    mha(x[:, 7:], is_causal=True, cache=cache).sum().backward()
+    assert x.grad[:, :7].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "use"),
+    [
+        (ValueError, "max_len or window must be given, got neither", lambda: KVCache()),
+        (ValueError, "max_len must be at least 1, got 0", lambda: KVCache(0)),
+        (TypeError, "window must be an integer, got float", lambda: KVCache(window=2.0)),
+        (
+            ValueError,
+            "max_len must be at least 9 for these tokens, got 7",
+            lambda: [cache := KVCache(7), *(cache.append(*random_pair(n)) for n in (5, 4))],
+        ),
+        (
+            ValueError,
+            r"value must be \(2, 3, 'L', 5\) as before, got \(2, 3, 1, 4\)",
+            lambda: two_calls(lambda key, value: (key, key)),
+        ),
+        (
+            ValueError,
+            "key must be torch.float32 on cpu as before, got torch.float64 on cpu",
+            lambda: two_calls(lambda key, value: (key.double(), value.double())),
+        ),
+        (
+            ValueError,
+            r"key must have 4 axes, got shape \(3, 1, 4\)",
+            lambda: two_calls(lambda key, value: (key[0], value[0])),
+        ),
+    ],
+)
+def test_what_a_cache_refuses(error, text, use):
+    with pytest.raises(error, match=text):
+        use()
+
+
+def two_calls(change):
+    cache = KVCache(9)
+    cache.append(*random_pair(3))
+    cache.append(*change(*random_pair(1)))

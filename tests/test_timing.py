@@ -1,0 +1,115 @@
+import time
+
+import pytest
+import torch
+
+from mhattn.timing import measure_seconds, peak_bytes
+
+FLOAT = 4  # bytes
+
+
+def test_each_function_has_its_turn_in_every_round():
+    turns = []
+    functions = {name: lambda name=name: turns.append(name) for name in "abc"}
+    seconds = measure_seconds(functions, rounds=7, block_seconds=0)
+    assert {name: len(of) for name, of in seconds.items()} == {"a": 7, "b": 7, "c": 7}
+    rounds = [turns[-21:][start : start + 3] for start in range(0, 21, 3)]
+    assert all(sorted(turn) == ["a", "b", "c"] for turn in rounds)
+    assert len({tuple(turn) for turn in rounds}) > 1, "always in the same order"
+
+
+def test_seconds_are_those_of_one_call():
+    functions = {"short": lambda: time.sleep(0.002), "long": lambda: time.sleep(0.03)}
+    seconds = measure_seconds(functions, rounds=3, block_seconds=0.01)
+    assert all(0.002 <= measured < 0.02 for measured in seconds["short"])
+    assert all(measured >= 0.03 for measured in seconds["long"])
+
+
+def test_threads_are_set_and_set_back():
+    before, seen = torch.get_num_threads(), set()
+
+    def fail_at_last():
+        seen.add(torch.get_num_threads())
+        if len(seen) == 2:
+            raise RuntimeError
+
+    measure_seconds({"": fail_at_last}, rounds=1, num_threads=3)
+    with pytest.raises(RuntimeError):
+        measure_seconds({"": fail_at_last}, rounds=1, num_threads=5)
+    assert seen == {3, 5}
+    assert torch.get_num_threads() == before
+
+
+def test_a_turn_lasts_as_long_as_asked():
+    turns = []
+    functions = {"short": lambda: turns.append(time.sleep(0.001))}
+    measure_seconds(functions, rounds=1, block_seconds=0.05)
+    assert 10 < len(turns) < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"functions": {}}, "functions must name at least one function, got none"),
+        ({"functions": {"a": int}, "rounds": 0}, "rounds must be at least 1, got 0"),
+        ({"functions": {"a": int}, "num_threads": 0}, "num_threads must be at least 1, got 0"),
+    ],
+)
+def test_what_cannot_be_timed(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        measure_seconds(**arguments)
+
+
+def several():
+    first = torch.empty(1009)
+    second = torch.empty(2003)
+    del first
+    third = torch.empty(503)
+    return second, third
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (lambda: None, 0),
+        (lambda: torch.empty(1009), 1009),
+        (lambda: [torch.empty(1009) for _ in range(3)], 3 * 1009),
+        (lambda: [torch.empty(1009).numel() for _ in range(3)], 1009),
+        (several, 1009 + 2003),
+        (lambda: torch.empty(7, 11).T, 7 * 11),  # a view costs nothing
+    ],
+)
+def test_peak_bytes_by_hand(function, numbers):
+    assert peak_bytes(function) == FLOAT * numbers
+
+
+def test_peak_bytes_does_not_count_what_was_there():
+    x = torch.randn(101, 103)
+    assert peak_bytes(lambda: x.mul_(2)) < 100  # a scalar or two
+    assert peak_bytes(lambda: x @ x.T) == FLOAT * 101 * 101
+
+
+def test_peak_bytes_sees_inside_an_operation_and_the_backward_pass():
+    x = torch.randn(101, 103, requires_grad=True)
+    forward = peak_bytes(lambda: x.exp().sum())
+    both = peak_bytes(lambda: x.exp().sum().backward())
+    assert forward >= FLOAT * 101 * 103
+    assert both >= 2 * FLOAT * 101 * 103
+
+
+def test_peak_bytes_is_silent_and_repeatable(capfd):
+    found = {peak_bytes(lambda: torch.randn(31, 37).softmax(-1)) for _ in range(3)}
+    assert len(found) == 1
+    assert capfd.readouterr() == ("", "")
+
+
+def test_peak_bytes_refuses_other_devices():
+    with pytest.raises(ValueError, match="device must be a CPU or a CUDA device, got 'meta'"):
+        peak_bytes(lambda: None, "meta")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_peak_bytes_on_a_gpu():
+    size = 1 << 20
+    found = peak_bytes(lambda: torch.empty(size, device="cuda").exp(), "cuda")
+    assert found == 2 * FLOAT * size

@@ -274,6 +274,8 @@ def on_post_build(config):
         path = Path(config.site_dir, "assets", "katex", "fonts", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(font)
+    index = Path(config.site_dir, "search", "search_index.json")
+    index.write_text(page_html.slim_index(index.read_text("utf-8")), "utf-8")
     if not site.leads:
         return
     chinese = load_config(

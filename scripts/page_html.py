@@ -1,7 +1,8 @@
-"""What is done to a page's HTML after Markdown: math, figures, copied code, notebooks' weight."""
+"""What is done to a page's HTML after Markdown: math, figures, copied code, weight."""
 
 from __future__ import annotations
 
+import json
 import re
 from html import escape, unescape
 from pathlib import Path
@@ -30,6 +31,8 @@ VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
 HEADING = re.compile(
     r'<h(?P<level>\d) id="[^"]*">(?P<title>.*?)<a class="anchor-link".*?</a></h\d>', re.S
 )
+SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
+NEEDLESS_CUT = re.compile(r"\u200b+(?=[^\w<]|$)|(?<![\w>])\u200b+")
 DOLLARS = re.compile(r"(?P<bar>\$\$?)(?P<tex>[^$]+)(?P=bar)")
 
 
@@ -174,3 +177,15 @@ def with_widgets(html: str, assets: str) -> str:
 def fold_docstrings(html: str) -> str:
     """In source that a page shows, of each docstring the first line; the reference has the rest."""
     return DOCSTRING.sub(r'\g<first>"""</span>', html)
+
+
+def slim_index(index: str) -> str:
+    """A search index without signatures, with Chinese as UTF-8 and cut between words only.
+
+    Where a sign or a blank stands between two words, the search cuts there anyway.
+    """
+    found = json.loads(index)
+    for entry in found["docs"]:
+        text = SIGNATURE.sub("", entry["text"])
+        entry["text"] = NEEDLESS_CUT.sub("", text)
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

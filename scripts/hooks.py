@@ -218,6 +218,7 @@ def on_page_content(html, page, config, files):
     uri = page.file.src_uri
     if uri.startswith("labs/"):
         html = lab_html(html, page, config)
+    page.meta.setdefault("description", page_html.summary(html))
     try:
         html = page_html.with_math(html)
     except katex.KatexError as error:

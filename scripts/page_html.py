@@ -40,6 +40,12 @@ def plain_text(html: str) -> str:
     return unescape(re.sub(r"<[^>]+>", "", html))
 
 
+def summary(html: str) -> str:
+    """A page's first paragraph, for those who list pages; its formulas as TeX."""
+    text = plain_text(re.search(r"<p>(.*?)</p>", html, re.S)[1]).replace("\n", " ")
+    return re.sub(r"\\[()]|\\text\{(\w+)\}", r"\1", text)
+
+
 def with_math(html: str) -> str:
     """Formulas rendered, and wrapped so that a wide one scrolls by itself.
 

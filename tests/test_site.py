@@ -58,6 +58,8 @@ def test_page_says_what_it_is(site, language, page):
     assert len(soup.title.text.strip()) > 3
     (h1,) = soup.select("h1")
     assert h1.text.strip().removesuffix("#")
+    description = soup.select_one("meta[name=description]")["content"]
+    assert soup.select_one("article p:not([class])").text.startswith(description[:6])
     ids = Counter(element["id"] for element in soup.select("[id]"))
     assert [name for name, count in ids.items() if count > 1] == []
 

@@ -13,6 +13,7 @@ import stories
 import torch
 from snippets import ROOT
 
+torch.set_num_threads(1)  # one a worker: more would wait for each other's cores
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",

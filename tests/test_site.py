@@ -221,7 +221,7 @@ def test_every_block_of_python_can_be_copied(site, page):
 
 def run_program(code, folder):
     (folder / "pasted.py").write_text(code + "\n", encoding="utf-8")
-    environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "2"}  # stories ran with one
+    environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, "pasted.py"]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

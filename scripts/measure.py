@@ -19,14 +19,24 @@ from pathlib import Path
 import torch
 from snippets import DOCS, ROOT
 from torch import nn
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    and_masks,
+    create_block_mask,
+    flex_attention,
+    or_masks,
+)
 
 from mhattn import (
     MultiHeadAttention,
     attention,
     linear_attention,
+    local_attention,
     merge_heads,
     split_heads,
+    strided_attention,
 )
+from mhattn.flex import causal_mod, strided_mod, window_block_mask, window_mod
 from mhattn.timing import measure_seconds
 
 FOLDER = DOCS / "data" / "measured"
@@ -125,6 +135,55 @@ def linear_time(rounds: int) -> dict:
             ratio = ratios(linear, softmax)
             rows.append([keys, length, quartiles(softmax), quartiles(linear), ratio])
     columns = ["keys", "length", "softmax", "linear", "ratio"]
+    return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+
+
+def flex_patterns(n: int) -> dict[str, tuple[BlockMask, Callable[..., torch.Tensor]]]:
+    """For each pattern its block mask, and the package's own way to compute it."""
+    near, far = window_mod(n, n, 64), strided_mod(n, n, 64)
+    both = and_masks(causal_mod(n, n), or_masks(near, far))
+    return {
+        "j ≤ i": (
+            window_block_mask(n, n, is_causal=True),
+            lambda *x: attention(*x, is_causal=True),
+        ),
+        "w = 64": (
+            window_block_mask(n, n, 64, is_causal=True),
+            lambda *x: local_attention(*x, 64, is_causal=True),
+        ),
+        "w = r = 64": (
+            create_block_mask(both, None, None, n, n, device="cpu"),
+            lambda *x: strided_attention(*x, 64, 64),
+        ),
+    }
+
+
+@benchmark
+def flex(rounds: int) -> dict:
+    """Compiled FlexAttention against the package, 8 heads of 64; needs a compiler."""
+    torch.set_num_threads(1)  # what is compiled for more threads is compiled again for one
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)  # never falls back
+    rows = []
+    for length in (1024, 4096):
+        heads = torch.randn(3, 1, 8, length, 64)
+        for pattern, (block_mask, ours) in flex_patterns(length).items():
+            calls = {
+                "ours": lambda ours=ours, heads=heads: ours(*heads),
+                "flex": lambda heads=heads, block_mask=block_mask: compiled(
+                    *heads, block_mask=block_mask
+                ),
+            }
+            try:
+                output = calls["flex"]()
+            except torch._dynamo.exc.TorchDynamoException as error:
+                why = "the benchmark flex needs a C++ compiler that torch.compile can use"
+                raise RuntimeError(why) from error
+            torch.testing.assert_close(output, calls["ours"](), atol=1e-5, rtol=0)
+            seconds = measure_seconds(calls, rounds=rounds)
+            package, function = seconds["ours"], seconds["flex"]
+            ratio = ratios(function, package)
+            rows.append([pattern, length, quartiles(package), quartiles(function), ratio])
+    columns = ["pattern", "length", "ours", "flex", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
 
 

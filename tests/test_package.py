@@ -24,7 +24,7 @@ LAYERS = [
     {"_fused", "_chunked"},
     {"functional"},
     {"masks", "positions", "_blocks"},
-    {"modules", "sparse", "linear", "latent", "cache"},
+    {"modules", "sparse", "linear", "latent", "cache", "flex"},
 ]
 DRAWS_OR_TIMES = {"plots", "timing"}
 ALONE = {"costs", "models"}

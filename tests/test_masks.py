@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.bias import causal_lower_right
 
-from mhattn import attention_weights, causal_mask, padding_mask, strided_mask, window_mask
+from mhattn import (
+    attention_weights,
+    causal_mask,
+    padding_mask,
+    sink_mask,
+    strided_mask,
+    window_mask,
+)
 
 LENGTHS = st.integers(0, 7)
 
@@ -54,6 +61,11 @@ def test_strided_mask_follows_its_definition(L, S, stride):
 def test_a_query_sees_every_stride_th_position_from_its_own():
     seen = strided_mask(3, 11, 4) & causal_mask(3, 11)
     assert [row.nonzero().flatten().tolist() for row in seen] == [[0, 4, 8], [1, 5, 9], [2, 6, 10]]
+
+
+@given(LENGTHS, LENGTHS, st.integers(0, 9))
+def test_sink_mask_follows_its_definition(L, S, sinks):
+    assert sink_mask(L, S, sinks).equal(by_rule(L, S, lambda i, j: j < sinks))
 
 
 def test_padding_mask_of_one_length_for_a_sequence():

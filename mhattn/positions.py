@@ -82,6 +82,7 @@ class Position(nn.Module):
         """
         return x
 
+    # --8<-- [start:move]
     def move(self, x: Tensor, by: int) -> Tensor:
         """Move queries or keys on, all by the same number of positions.
 
@@ -99,6 +100,7 @@ class Position(nn.Module):
             True
         """
         return self.rotate(x.unsqueeze(-2), by).squeeze(-2)  # each alone, as the first of one
+        # --8<-- [end:move]
 
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **options: Any

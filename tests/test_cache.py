@@ -308,3 +308,23 @@ def test_a_step_with_sinks_copies_only_them():
     cache.append(*random_pair(1))
     pair = random_pair(1)
     assert peak_bytes(lambda: cache.append(*pair)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", POSITIONS)
+def test_sinks_in_half_precision(name, dtype):
+    mha, x = layer(position=POSITIONS[name]), torch.randn(B, 31, E, dtype=torch.float64)
+    expected = expected_stream(mha, x, 2, 5, name)
+    outputs, _ = stream(mha.to(dtype), x.to(dtype), 3, 2, 5)
+    tolerance = 0.08 if dtype == torch.bfloat16 else 0.01
+    assert outputs.dtype == dtype
+    torch.testing.assert_close(outputs.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", POSITIONS)
+def test_sinks_on_a_gpu(name):
+    mha, x = layer(position=POSITIONS[name]), torch.randn(B, 31, E, dtype=torch.float64)
+    expected = expected_stream(mha, x, 2, 5, name)
+    outputs, _ = stream(mha.cuda(), x.cuda(), 3, 2, 5)
+    torch.testing.assert_close(outputs.cpu(), expected)

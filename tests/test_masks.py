@@ -137,6 +137,10 @@ def test_masks_combine_and_broadcast():
             ValueError,
             "S must be at least 0, got -1",
         ),
+        (lambda: sink_mask(2, 3, -1), ValueError, "sinks must be at least 0, got -1"),
+        (lambda: sink_mask(2, 3, 1.0), TypeError, "sinks must be an integer, got float"),
+        (lambda: sink_mask(-2, 3, 1), ValueError, "L must be at least 0, got -2"),
+        (lambda: sink_mask(2, -3, 1), ValueError, "S must be at least 0, got -3"),
     ],
 )
 def test_wrong_arguments_are_named(call, error, message):
@@ -149,6 +153,7 @@ def test_device_is_where_the_mask_is_made():
     assert causal_mask(5, device="meta").is_meta
     assert window_mask(5, 7, 2, device="meta").is_meta
     assert strided_mask(5, 7, 2, device="meta").is_meta
+    assert sink_mask(5, 7, 2, device="meta").is_meta
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -21,7 +21,7 @@ from mhattn.linear import (
     linear_attention,
     linear_attention_weights,
 )
-from mhattn.masks import causal_mask, padding_mask, strided_mask, window_mask
+from mhattn.masks import causal_mask, padding_mask, sink_mask, strided_mask, window_mask
 from mhattn.modules import MultiHeadAttention
 from mhattn.sparse import SparseAttention, local_attention, strided_attention
 from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
@@ -52,6 +52,7 @@ __all__ = [
     "merge_sums",
     "padding_mask",
     "pool_kv_heads",
+    "sink_mask",
     "split_heads",
     "strided_attention",
     "strided_mask",

@@ -1,5 +1,7 @@
 """Keys and values of earlier tokens, kept for the tokens that come."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -10,20 +12,26 @@ __all__ = ["KVCache"]
 
 # --8<-- [start:KVCache]
 class KVCache:
-    """Keys and values of all tokens so far, or of the last ones, in memory set aside once.
+    """Keys and values of all tokens so far, or of some of them, in memory set aside once.
 
     Appending writes in place and copies nothing that is there already. A window has room for
     twice its size: when that is full, what is still needed moves to the front. ``seen`` counts
     all tokens, ``len(cache)`` those that it holds. Without gradients: a cache is for generating,
     not for training.
 
+    Beside the window, the first tokens may be kept for ever, as attention sinks (Xiao et al.
+    2024, https://arxiv.org/abs/2309.17453). They are handed out right before the window, as if
+    nothing had stood between. For this they are copied there in each call.
+
     Args:
         max_len: how many tokens it has room for; with a window, any number may come.
         window: how many of the last tokens are kept. Default: all.
+        sinks: how many of the first tokens are kept as well; this needs a window.
 
     Raises:
-        TypeError: max_len or window is not an integer.
-        ValueError: one of them is less than 1, or neither is given.
+        TypeError: max_len, window or sinks is not an integer.
+        ValueError: max_len or window is less than 1, sinks is negative, neither max_len nor
+            window is given, or there are sinks without a window.
 
     Examples:
         >>> cache = KVCache(max_len=8)
@@ -34,33 +42,48 @@ class KVCache:
         (torch.Size([1, 3, 6, 7]), 6)
     """
 
-    def __init__(self, max_len: int | None = None, *, window: int | None = None) -> None:
+    def __init__(
+        self, max_len: int | None = None, *, window: int | None = None, sinks: int = 0
+    ) -> None:
         if max_len is None and window is None:
             raise ValueError("max_len or window must be given, got neither")
         if max_len is not None:
             check.at_least("max_len", max_len, 1)
         if window is not None:
             check.at_least("window", window, 1)
+        check.at_least("sinks", sinks, 0)
+        if sinks > 0 and window is None:
+            raise ValueError(f"sinks must be 0 without a window, got {sinks}")
         self.max_len = max_len
         self.window = window
-        self.seen = 0
-        self._start = self._end = 0
+        self.sinks = sinks
         self._memory: tuple[Tensor, ...] | None = None
+        self.reset()
 
     def __len__(self) -> int:
         return self._end - self._start
+
+    @property
+    def dropped(self) -> int:
+        """How many tokens are gone: those between the sinks and the window."""
+        return self.seen - len(self)
 
     @property
     def nbytes(self) -> int:
         """Bytes set aside, in use or not; 0 before the first token."""
         return sum(memory.nbytes for memory in self._memory or ())
 
-    def append(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def append(
+        self, key: Tensor, value: Tensor, move: Callable[[Tensor, int], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Take in new tokens.
 
         Args:
             key: ``(B, H_kv, L, D)``; all axes but L as in the first call.
             value: ``(B, H_kv, L, D_v)``.
+            move: if positions are part of the keys, ``move(keys, by)`` gives the sinks' keys so
+                many positions later, as `Position.move` does. With it, the sinks stand right
+                before the window; without, where they stood in the text.
 
         Returns:
             The keys and values of all tokens that a new one may see, the new ones last:
@@ -71,17 +94,18 @@ class KVCache:
             ValueError: there is no room left, or the shapes do not fit.
 
         Examples:
-            >>> cache = KVCache(window=2)
-            >>> for token in torch.arange(4.0):
+            >>> cache = KVCache(window=2, sinks=1)
+            >>> for token in torch.arange(6.0):
             ...     keys, values = cache.append(*token.expand(2, 1, 1, 1, 1))
             >>> keys.flatten()
-            tensor([2., 3.])
+            tensor([0., 4., 5.])
         """
         _check(key, value, self._memory)
         new = key.detach(), value.detach()
         if self._memory is None:
             self._memory = tuple(self._set_aside(x) for x in new)
-        number, room = key.shape[2], self._memory[0].shape[2]
+        self._place_sinks(move)
+        number, room = key.shape[2], self._memory[0].shape[2] - self.sinks
         if self._end + number <= room:
             self._write(new)
             visible = self._held()
@@ -91,8 +115,8 @@ class KVCache:
         else:
             visible = self._start_again(new)
         self.seen += number
-        if self.window is not None:  # the next token itself will be one of them
-            self._start = max(self._start, self._end - (self.window - 1))
+        if self.window is not None:
+            self._drop(visible)
         return visible
 
     def reset(self) -> None:
@@ -100,7 +124,7 @@ class KVCache:
         self.seen = self._start = self._end = 0
 
     def _set_aside(self, x: Tensor) -> Tensor:
-        room = self.max_len if self.window is None else 2 * self.window
+        room = self.max_len if self.window is None else 2 * (self.window + self.sinks)
         shape = (*x.shape[:2], room, x.shape[3])
         return torch.empty(shape, dtype=x.dtype, device=x.device)
 
@@ -116,14 +140,33 @@ class KVCache:
         return tuple(memory[:, :, held] for memory in self._memory)
 
     def _start_again(self, new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The memory is full: what the window needs moves to the front."""
+        """The memory is full: what is still needed moves to the front."""
         visible = new
         if len(self) > 0:
             pairs = zip(self._held(), new, strict=True)
             visible = tuple(torch.cat(pair, dim=2) for pair in pairs)
         self._start = self._end = 0
-        self._write(tuple(x[:, :, -self.window :] for x in visible))
+        self._write(tuple(x[:, :, -(self.sinks + self.window) :] for x in visible))
         return visible
+
+    def _drop(self, visible: tuple[Tensor, ...]) -> None:
+        """Keep the sinks and the window, of which the next token itself will be the last."""
+        keep = self.sinks + self.window - 1
+        if self.sinks > 0 and keep < self.seen == visible[0].shape[2]:  # the first time
+            for memory, x in zip(self._memory, visible, strict=True):
+                memory[:, :, -self.sinks :] = x[:, :, : self.sinks]
+        self._start = max(self._start, self._end - keep)
+
+    def _place_sinks(self, move: Callable[[Tensor, int], Tensor] | None) -> None:
+        """From the end of the memory to right before the window, over what is dropped."""
+        if self.sinks == 0 or self.dropped == 0:
+            return
+        key, value = (memory[:, :, -self.sinks :] for memory in self._memory)
+        if move is not None:
+            key = move(key, self.dropped)
+        place = slice(self._start, self._start + self.sinks)
+        for memory, x in zip(self._memory, (key, value), strict=True):
+            memory[:, :, place] = x
 
     # --8<-- [end:KVCache]
 

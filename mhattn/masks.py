@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mhattn import _checks as check
 
-__all__ = ["causal_mask", "padding_mask", "strided_mask", "window_mask"]
+__all__ = ["causal_mask", "padding_mask", "sink_mask", "strided_mask", "window_mask"]
 
 
 # --8<-- [start:causal_mask]
@@ -135,6 +135,40 @@ def strided_mask(
     check.at_least("stride", stride, 1)
     return _positions_apart(L, S, device) % stride == 0
     # --8<-- [end:strided_mask]
+
+
+# --8<-- [start:sink_mask]
+def sink_mask(L: int, S: int, sinks: int, *, device: torch.device | str | None = None) -> Tensor:
+    """Let each query see the first keys, wherever it stands.
+
+    With a window, these are its attention sinks (Xiao et al. 2024,
+    https://arxiv.org/abs/2309.17453): ``window_mask(L, S, size) | sink_mask(L, S, sinks)``,
+    and ``is_causal``.
+
+    Args:
+        L: number of queries.
+        S: number of keys.
+        sinks: how many of the first keys are seen.
+        device: where the mask is made.
+
+    Returns:
+        ``(L, S)``; True where ``j < sinks``.
+
+    Raises:
+        TypeError: L, S or sinks is not an integer.
+        ValueError: one of them is negative.
+
+    Examples:
+        >>> (causal_mask(4) & (window_mask(4, 4, size=2) | sink_mask(4, 4, sinks=1))).int()
+        tensor([[1, 0, 0, 0],
+                [1, 1, 0, 0],
+                [1, 1, 1, 0],
+                [1, 0, 1, 1]], dtype=torch.int32)
+    """
+    for name, number in {"L": L, "S": S, "sinks": sinks}.items():
+        check.at_least(name, number, 0)
+    return (torch.arange(S, device=device) < sinks).expand(L, S)
+    # --8<-- [end:sink_mask]
 
 
 def _positions_apart(L: int, S: int, device: torch.device | str | None) -> Tensor:

@@ -123,7 +123,9 @@ class MultiHeadAttention(nn.Module):
             is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
             return_weights: also return the weights of every head.
             cache: holds the keys and values of earlier tokens, and takes in those of this call:
-                S then counts all of them. Use one for each layer, with ``is_causal``.
+                S then counts all of them. Use one for each layer, with ``is_causal``. If it
+                has sinks, positions are those among the S keys: nothing stands between the
+                sinks and the window.
 
         Returns:
             ``(B, L, embed_dim)``, or that and the weights as they were applied,
@@ -143,14 +145,14 @@ class MultiHeadAttention(nn.Module):
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
-        attend = attention
+        attend, move = attention, None
         if self.position is not None:
             start = 0 if cache is None else cache.seen
             query = self.position.rotate(query, start + key.shape[-2] - query.shape[-2])
             key = self.position.rotate(key, start)
-            attend = self.position.attend
+            attend, move = self.position.attend, self.position.move
         if cache is not None:
-            key, value = cache.append(key, value)
+            key, value = cache.append(key, value, move)
         options = {"is_causal": is_causal, "return_weights": return_weights}
         options["dropout"] = self.dropout if self.training else 0.0
         attended = attend(query, key, value, mask, **options)

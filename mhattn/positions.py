@@ -82,6 +82,26 @@ class Position(nn.Module):
         """
         return x
 
+    # --8<-- [start:move]
+    def move(self, x: Tensor, by: int) -> Tensor:
+        """Move queries or keys on, all by the same number of positions.
+
+        Args:
+            x: ``(B, H, L, D)``, as `rotate` gave them.
+            by: how many positions later they shall stand.
+
+        Returns:
+            What `rotate` would have given there: turns add up. Here, x itself.
+
+        Examples:
+            >>> rotary, x = Rotary(4), torch.randn(1, 2, 5, 4)
+            >>> moved = rotary.move(rotary.rotate(x, start=3), by=20)
+            >>> torch.allclose(moved, rotary.rotate(x, start=23), atol=1e-6)
+            True
+        """
+        return self.rotate(x.unsqueeze(-2), by).squeeze(-2)  # each alone, as the first of one
+        # --8<-- [end:move]
+
     def attend(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **options: Any
     ) -> Tensor | tuple[Tensor, Tensor]:

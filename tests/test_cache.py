@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from mhattn import KVCache, MultiHeadAttention, window_mask
+from mhattn import KVCache, MultiHeadAttention, sink_mask, window_mask
 from mhattn.positions import Alibi, Rotary
 from mhattn.timing import peak_bytes
 
@@ -139,6 +139,9 @@ def test_no_gradient_comes_through_the_cache():
         (ValueError, "max_len or window must be given, got neither", lambda: KVCache()),
         (ValueError, "max_len must be at least 1, got 0", lambda: KVCache(0)),
         (TypeError, "window must be an integer, got float", lambda: KVCache(window=2.0)),
+        (TypeError, "sinks must be an integer, got float", lambda: KVCache(window=2, sinks=1.0)),
+        (ValueError, "sinks must be at least 0, got -1", lambda: KVCache(window=2, sinks=-1)),
+        (ValueError, "sinks must be 0 without a window, got 4", lambda: KVCache(9, sinks=4)),
         (
             ValueError,
             "max_len must be at least 9 for these tokens, got 7",
@@ -170,3 +173,158 @@ def two_calls(change):
     cache = KVCache(9)
     cache.append(*random_pair(3))
     cache.append(*change(*random_pair(1)))
+
+
+def streamed(query, key, value, sinks, window, position, slopes):
+    """Query by query, in loops: gather what is seen, count positions there, softmax."""
+    group = query.shape[1] // key.shape[1]
+    outputs = torch.empty(*query.shape[:3], value.shape[-1], dtype=query.dtype)
+    for h in range(query.shape[1]):
+        for i in range(query.shape[2]):
+            seen = [j for j in range(i + 1) if j < sinks or j > i - window]
+            keys = key[:, h // group, seen]  # (B, n, D)
+            new = query[:, h, i : i + 1]  # (B, 1, D)
+            if position == "rotary":
+                keys = turned(keys, range(len(seen)))
+                new = turned(new, [len(seen) - 1])
+            scores = (new * keys).sum(-1) / D**0.5  # (B, n)
+            if position == "alibi":
+                scores = scores - slopes[h] * torch.arange(len(seen) - 1, -1, -1)
+            weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+            outputs[:, h, i] = (weights[..., None] * value[:, h // group, seen]).sum(1)
+    return outputs
+
+
+def turned(x, positions):
+    """Rotary positions as complex numbers, (B, n, D)."""
+    speeds = 10_000.0 ** (-torch.arange(0, D, 2, dtype=torch.float64) / D)
+    angles = torch.tensor(list(positions), dtype=torch.float64)[:, None] * speeds
+    pairs = torch.complex(x[..., : D // 2], x[..., D // 2 :]) * torch.polar(angles * 0 + 1, angles)
+    return torch.cat([pairs.real, pairs.imag], dim=-1)
+
+
+def expected_stream(mha, x, sinks, window, position):
+    heads = [
+        proj(x).unflatten(-1, (-1, D)).transpose(1, 2)
+        for proj in (mha.q_proj, mha.k_proj, mha.v_proj)
+    ]
+    slopes = getattr(mha.position, "slopes", None)
+    return mha.out_proj(
+        streamed(*heads, sinks, window, position, slopes).transpose(1, 2).flatten(2)
+    )
+
+
+def stream(mha, x, first, sinks, window):
+    """The first tokens at once, the others one by one."""
+    cache = KVCache(window=window, sinks=sinks)
+    parts = [x[:, :first], *x[:, first:].split(1, dim=1)]
+    return torch.cat([mha(part, is_causal=True, cache=cache) for part in parts], dim=1), cache
+
+
+WITH_SINKS = [(1, 1), (1, 4), (2, 1), (3, 5), (5, 3), (7, 2), (2, 50)]  # sinks, window
+
+
+@pytest.mark.parametrize(("sinks", "window"), WITH_SINKS)
+@pytest.mark.parametrize("name", POSITIONS)
+def test_sinks_give_what_loops_give_position_by_position(name, sinks, window):
+    mha, x = layer(position=POSITIONS[name]), torch.randn(B, 31, E, dtype=torch.float64)
+    expected = expected_stream(mha, x, sinks, window, name)
+    for first in range(1, min(31, sinks + window) + 1):  # nothing is dropped in the first call
+        outputs, cache = stream(mha, x, first, sinks, window)
+        torch.testing.assert_close(outputs, expected)
+    assert cache.seen == 31 == cache.dropped + len(cache)
+
+
+@pytest.mark.parametrize(("sinks", "window"), WITH_SINKS)
+@pytest.mark.parametrize("chunks", [1, 2, 5, L])
+def test_without_positions_any_chunks_give_the_full_pass_with_both_masks(chunks, sinks, window):
+    mha, x = layer(), torch.randn(B, L, E, dtype=torch.float64)
+
+    def mask(length, number):
+        return window_mask(length, number, window) | sink_mask(length, number, sinks)
+
+    full = mha(x, mask=mask(L, L), is_causal=True)
+    cache, outputs = KVCache(window=window, sinks=sinks), []
+    for part in x.split(splits(L, chunks), dim=1):
+        seen = mask(part.shape[1], len(cache) + part.shape[1])
+        outputs.append(mha(part, mask=seen, is_causal=True, cache=cache))
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 6, 7, 8, 20])
+@pytest.mark.parametrize("sinks", [1, 3, 11])
+def test_the_first_tokens_are_always_there(sinks, chunk):
+    window, cache = 4, KVCache(window=4, sinks=sinks)
+    key, value = random_pair(97)
+    for at in range(0, 97, chunk):
+        new = slice(at, at + chunk)
+        kept = cache.append(key[:, :, new], value[:, :, new])
+        seen = range(min(at + chunk, 97))
+        seen = [j for j in seen if j < sinks or j > at - window]
+        torch.testing.assert_close(kept, (key[:, :, seen], value[:, :, seen]))
+        assert cache.nbytes == B * H_KV * 2 * (window + sinks) * (D + D_V) * 4
+        assert len(cache) == min(cache.seen, sinks + window - 1)
+
+
+@pytest.mark.parametrize("chunks", [(9, 4, 1, 7), (20, 2, 5)])
+@pytest.mark.parametrize("name", ["rotary", "alibi"])
+def test_a_chunk_counts_positions_among_what_is_there(name, chunks):
+    mha, sinks, window = layer(position=POSITIONS[name]), 2, 5
+    x, at = torch.randn(B, sum(chunks), E, dtype=torch.float64), 0
+    cache = KVCache(window=window, sinks=sinks)
+    for length in chunks:
+        seen = [j for j in range(at + length) if j < sinks or j > at - window]
+        text = mha(x[:, at : at + length], x[:, seen], is_causal=True)
+        output = mha(x[:, at : at + length], is_causal=True, cache=cache)
+        torch.testing.assert_close(output, text)
+        at += length
+
+
+def test_moved_sinks_do_not_lose_digits():
+    rotary, cache = Rotary(D), KVCache(window=3, sinks=2)
+    key, value = torch.randn(2, 1, 1, 1000, D, dtype=torch.bfloat16)
+    for t in range(1000):
+        turned_key = rotary.rotate(key[:, :, t : t + 1], t)
+        keys, _ = cache.append(turned_key, value[:, :, t : t + 1], rotary.move)
+    expected = rotary.rotate(key[:, :, :2].double(), 995)
+    torch.testing.assert_close(keys[:, :, :2].double(), expected, rtol=0.01, atol=0.02)
+
+
+def test_reset_forgets_the_sinks():
+    mha, cache = layer(position=Rotary(D)), KVCache(window=3, sinks=2)
+    runs = []
+    for _ in range(2):
+        x = torch.randn(B, 17, E, dtype=torch.float64)
+        cache.reset()
+        parts = [mha(part, is_causal=True, cache=cache) for part in x.split(1, dim=1)]
+        runs.append(torch.cat(parts, dim=1))
+        torch.testing.assert_close(runs[-1], stream(mha, x, 1, 2, 3)[0])
+    assert not runs[0].allclose(runs[1])
+
+
+def test_a_step_with_sinks_copies_only_them():
+    cache = KVCache(window=500, sinks=4)
+    cache.append(*random_pair(900))
+    cache.append(*random_pair(1))
+    pair = random_pair(1)
+    assert peak_bytes(lambda: cache.append(*pair)) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", POSITIONS)
+def test_sinks_in_half_precision(name, dtype):
+    mha, x = layer(position=POSITIONS[name]), torch.randn(B, 31, E, dtype=torch.float64)
+    expected = expected_stream(mha, x, 2, 5, name)
+    outputs, _ = stream(mha.to(dtype), x.to(dtype), 3, 2, 5)
+    tolerance = 0.08 if dtype == torch.bfloat16 else 0.01
+    assert outputs.dtype == dtype
+    torch.testing.assert_close(outputs.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", POSITIONS)
+def test_sinks_on_a_gpu(name):
+    mha, x = layer(position=POSITIONS[name]), torch.randn(B, 31, E, dtype=torch.float64)
+    expected = expected_stream(mha, x, 2, 5, name)
+    outputs, _ = stream(mha.cuda(), x.cuda(), 3, 2, 5)
+    torch.testing.assert_close(outputs.cpu(), expected)

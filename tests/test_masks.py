@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.bias import causal_lower_right
 
-from mhattn import attention_weights, causal_mask, padding_mask, strided_mask, window_mask
+from mhattn import (
+    attention_weights,
+    causal_mask,
+    padding_mask,
+    sink_mask,
+    strided_mask,
+    window_mask,
+)
 
 LENGTHS = st.integers(0, 7)
 
@@ -54,6 +61,11 @@ def test_strided_mask_follows_its_definition(L, S, stride):
 def test_a_query_sees_every_stride_th_position_from_its_own():
     seen = strided_mask(3, 11, 4) & causal_mask(3, 11)
     assert [row.nonzero().flatten().tolist() for row in seen] == [[0, 4, 8], [1, 5, 9], [2, 6, 10]]
+
+
+@given(LENGTHS, LENGTHS, st.integers(0, 9))
+def test_sink_mask_follows_its_definition(L, S, sinks):
+    assert sink_mask(L, S, sinks).equal(by_rule(L, S, lambda i, j: j < sinks))
 
 
 def test_padding_mask_of_one_length_for_a_sequence():
@@ -125,6 +137,10 @@ def test_masks_combine_and_broadcast():
             ValueError,
             "S must be at least 0, got -1",
         ),
+        (lambda: sink_mask(2, 3, -1), ValueError, "sinks must be at least 0, got -1"),
+        (lambda: sink_mask(2, 3, 1.0), TypeError, "sinks must be an integer, got float"),
+        (lambda: sink_mask(-2, 3, 1), ValueError, "L must be at least 0, got -2"),
+        (lambda: sink_mask(2, -3, 1), ValueError, "S must be at least 0, got -3"),
     ],
 )
 def test_wrong_arguments_are_named(call, error, message):
@@ -137,6 +153,7 @@ def test_device_is_where_the_mask_is_made():
     assert causal_mask(5, device="meta").is_meta
     assert window_mask(5, 7, 2, device="meta").is_meta
     assert strided_mask(5, 7, 2, device="meta").is_meta
+    assert sink_mask(5, 7, 2, device="meta").is_meta
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -334,3 +334,20 @@ def test_a_position_that_says_nothing_changes_nothing():
 def test_what_positions_refuse(error, text, use):
     with pytest.raises(error, match=text):
         use()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("by", [0, 1, 17, -3, 4_000_000])
+def test_moving_is_rotating_later(by, dtype):
+    x = torch.randn(2, 3, 5, 8, dtype=torch.float64)
+    moved = Rotary(8).move(Rotary(8).rotate(x, 7).to(dtype), by)
+    assert moved.dtype == dtype
+    tolerance = {torch.float64: 1e-8, torch.bfloat16: 0.03, torch.float16: 0.005}[dtype]
+    expected = Rotary(8).rotate(x, 7 + by)
+    torch.testing.assert_close(moved.double(), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_without_turns_nothing_moves():
+    x = torch.randn(2, 3, 5, 8)
+    assert Position().move(x, 3).equal(x)
+    assert Alibi(3).move(x, 3).equal(x)

@@ -1,7 +1,6 @@
 """Against the formula, written out number by number, and against Hugging Face's DeepSeek layers."""
 
 import copy
-import itertools
 import math
 import shutil
 
@@ -131,7 +130,8 @@ def test_gradients_are_the_formulas(absorb):
 
 @both_ways
 def test_gradcheck(absorb):
-    inputs = [x.requires_grad_() for x in heads(L=2, S=3)]
+    shapes = (1, 2, 2, 3 + 2), (1, 1, 3, 5 + 2), (2, 3, 5), (2, 4, 5)
+    inputs = [torch.randn(shape).double().requires_grad_() for shape in shapes]
     assert torch.autograd.gradcheck(
         lambda *x: latent_attention(*x, is_causal=True, absorb=absorb), inputs
     )
@@ -555,11 +555,11 @@ def test_no_token_sees_what_comes_after_it(absorb, return_weights):
         return result[0] if return_weights else result
 
     before = run(x)
-    for j, i in itertools.product(range(L), range(L)):
+    for j in range(L):
         other = x.clone()
         other[:, j] += 1
-        changed = (run(other)[:, i] != before[:, i]).any().item()
-        assert changed == (i >= j)
+        changed = (run(other) != before).any(-1).all(0)
+        assert changed.tolist() == [i >= j for i in range(L)]
 
 
 def test_the_written_out_kernel_is_the_same():

@@ -89,7 +89,7 @@ def _expanded(
 def _absorbed(
     query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor, **options: Any
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """One key for all heads: the row that is kept. Its first numbers are the value.
+    """All heads attend to the rows that are kept, whose first numbers are the values.
 
     Fused kernels want values as wide as keys. They get the whole row, so that nothing is copied,
     and what they mix of its last numbers is dropped.
@@ -102,7 +102,8 @@ def _absorbed(
     value = kept[..., :rank] if options["return_weights"] else kept
     attended = attention(query, kept, value, scale=scale, **options)
     mixed, *weights = attended if options["return_weights"] else (attended,)
-    output = torch.einsum("bhlr,hvr->bhlv", mixed[..., :rank], v_up)  # (B, H, L, D_v)
+    mixed = mixed[..., :rank]  # (B, H, L, R)
+    output = torch.einsum("bhlr,hvr->bhlv", mixed, v_up)  # (B, H, L, D_v)
     return (output, *weights) if weights else output
     # --8<-- [end:absorbed]
 

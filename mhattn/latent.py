@@ -89,7 +89,7 @@ def _expanded(
 def _absorbed(
     query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor, **options: Any
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """All heads attend to the rows that are kept, whose first numbers are the values.
+    """All heads attend to the rows kept, whose first numbers are the values.
 
     Fused kernels want values as wide as keys. They get the whole row, so that nothing is copied,
     and what they mix of its last numbers is dropped.

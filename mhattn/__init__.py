@@ -15,6 +15,7 @@ from mhattn.functional import (
 )
 from mhattn.gradients import AttentionGradients, attention_gradients
 from mhattn.grouping import pool_kv_heads
+from mhattn.latent import LatentAttention, latent_attention
 from mhattn.linear import (
     LinearAttention,
     elu_plus_one,
@@ -31,6 +32,7 @@ __all__ = [
     "AttentionCost",
     "AttentionGradients",
     "KVCache",
+    "LatentAttention",
     "LinearAttention",
     "MultiHeadAttention",
     "SparseAttention",
@@ -45,6 +47,7 @@ __all__ = [
     "causal_mask",
     "elu_plus_one",
     "fold_heads",
+    "latent_attention",
     "linear_attention",
     "linear_attention_weights",
     "local_attention",

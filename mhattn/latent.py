@@ -1,0 +1,289 @@
+"""Multi-head latent attention: keys and values of all heads, computed from one small vector.
+
+Only that vector is kept of a token, the latent, and beside it a small key that carries the
+position and is shared by all heads. DeepSeek-AI (2024), https://arxiv.org/abs/2405.04434.
+Letters of its own: R is the latent's width, D_R the width of the part that is turned.
+"""
+
+from collections import OrderedDict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mhattn import _checks as check
+from mhattn.cache import KVCache
+from mhattn.functional import attention, merge_heads, split_heads
+from mhattn.positions import Rotary
+
+__all__ = ["LatentAttention", "latent_attention"]
+
+
+# --8<-- [start:latent_attention]
+def latent_attention(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    return_weights: bool = False,
+    absorb: bool | None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attend to tokens of which only a latent and a shared key are kept.
+
+    Section 2.1 of DeepSeek-AI (2024), https://arxiv.org/abs/2405.04434. There are two orders
+    of the same products. Expanded: each head's keys and values are computed from the latents,
+    then it is attention. Absorbed: each query goes into the space of the latents instead, and
+    all heads attend to one key, as in multi-query attention.
+
+    Args:
+        query: floats, ``(B, H, L, D + D_R)``; the last ``D_R`` are turned by their positions.
+        kept: ``(B, 1, S, R + D_R)``, the latents, and behind each its turned, shared key.
+        k_up: ``(H, D, R)``, from a latent to the rest of each head's key.
+        v_up: ``(H, D_v, R)``, from a latent to each head's value.
+        mask: as in `attention`.
+        is_causal: as in `attention`.
+        return_weights: also return the weights.
+        absorb: whether to absorb. Default: whichever takes fewer multiplications.
+
+    Returns:
+        ``(B, H, L, D_v)``; or that and the weights, ``(B, H, L, S)``.
+
+    Raises:
+        TypeError: query or kept is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit.
+
+    Examples:
+        Three heads share a row of 8 + 2 numbers for each of 7 tokens.
+
+        >>> query, kept = torch.randn(1, 3, 5, 4 + 2), torch.randn(1, 1, 7, 8 + 2)
+        >>> latent_attention(query, kept, torch.randn(3, 4, 8), torch.randn(3, 6, 8)).shape
+        torch.Size([1, 3, 5, 6])
+    """
+    _check(query, kept, k_up, v_up)
+    if absorb is None:
+        absorb = _fewer_if_absorbed(query.shape[-2], kept.shape[-2], k_up, v_up)
+    way = _absorbed if absorb else _expanded
+    options = {"is_causal": is_causal, "return_weights": return_weights}
+    return way(query, kept, k_up, v_up, mask=mask, **options)
+    # --8<-- [end:latent_attention]
+
+
+# --8<-- [start:expanded]
+def _expanded(
+    query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor, **options: Any
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Each head's own keys and values, for every token."""
+    heads, _, rank = k_up.shape
+    latent, shared = kept[..., :rank], kept[..., rank:]  # (B, 1, S, R), (B, 1, S, D_R)
+    key = torch.einsum("bsr,hdr->bhsd", latent[:, 0], k_up)  # (B, H, S, D)
+    key = torch.cat([key, shared.expand(-1, heads, -1, -1)], dim=-1)  # (B, H, S, D + D_R)
+    value = torch.einsum("bsr,hvr->bhsv", latent[:, 0], v_up)  # (B, H, S, D_v)
+    return attention(query, key, value, **options)
+    # --8<-- [end:expanded]
+
+
+# --8<-- [start:absorbed]
+def _absorbed(
+    query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor, **options: Any
+) -> Tensor | tuple[Tensor, Tensor]:
+    """All heads attend to the rows kept, whose first numbers are the values.
+
+    Fused kernels want values as wide as keys. They get the whole row, so that nothing is copied,
+    and what they mix of its last numbers is dropped.
+    """
+    _, size, rank = k_up.shape
+    scale = query.shape[-1] ** -0.5  # of the heads, not of the row
+    content, turned = query[..., :size], query[..., size:]
+    content = torch.einsum("bhld,hdr->bhlr", content, k_up)  # (B, H, L, R)
+    query = torch.cat([content, turned], dim=-1)  # (B, H, L, R + D_R)
+    value = kept[..., :rank] if options["return_weights"] else kept
+    attended = attention(query, kept, value, scale=scale, **options)
+    mixed, *weights = attended if options["return_weights"] else (attended,)
+    mixed = mixed[..., :rank]  # (B, H, L, R)
+    output = torch.einsum("bhlr,hvr->bhlv", mixed, v_up)  # (B, H, L, D_v)
+    return (output, *weights) if weights else output
+    # --8<-- [end:absorbed]
+
+
+# --8<-- [start:fewer]
+def _fewer_if_absorbed(L: int, S: int, k_up: Tensor, v_up: Tensor) -> bool:
+    """Compare the multiplications, for each head; what both have in common is left out."""
+    (_, size, rank), value_size = k_up.shape, v_up.shape[1]
+    up = rank * (size + value_size)  # for a key and a value, or for a query and an output
+    return L * up + L * S * 2 * rank < S * up + L * S * (size + value_size)
+    # --8<-- [end:fewer]
+
+
+def _check(query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor) -> None:
+    check.floats("query", query)
+    check.axes("query", query, 4, exactly=True)
+    check.floats("kept", kept)
+    check.axes("kept", kept, 4, exactly=True)
+    for name, x in (("k_up", k_up), ("v_up", v_up)):
+        check.axes(name, x, 3, exactly=True)
+        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_up.shape[-1]):
+            rule = f"(H={query.shape[1]}, ..., R={k_up.shape[-1]})"
+            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
+    turned = query.shape[-1] - k_up.shape[1]
+    if turned < 0:
+        rule = f"at least D={k_up.shape[1]} wide, as k_up"
+        raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
+    row = (query.shape[0], 1, kept.shape[2], k_up.shape[-1] + turned)
+    if tuple(kept.shape) != row:
+        letters = f"(B, 1, S, R + D_R) = ({row[0]}, 1, S, {row[-1]})"
+        raise ValueError(f"kept must be {letters}, got {tuple(kept.shape)}")
+
+
+# --8<-- [start:LatentAttention]
+class LatentAttention(nn.Module):
+    """Multi-head self-attention that keeps one small vector of each token.
+
+    Section 2.1 of DeepSeek-AI (2024), https://arxiv.org/abs/2405.04434, with its norm on the
+    latents, and without the longer rotations (YaRN) of the models for long texts.
+
+    Args:
+        embed_dim: width of the input and of the output.
+        num_heads: number of heads.
+        kv_rank: width ``R`` of the latent that keys and values are computed from.
+        nope_dim: width ``D`` of the part of a head's query and key that has no position.
+        rope_dim: width ``D_R`` of the part that is turned by its position, even.
+        value_dim: width ``D_v`` of a head's value. Default: ``nope_dim``.
+        q_rank: width of a latent that queries are computed from. Default: there is none.
+        base: as in `Rotary`.
+
+    Raises:
+        TypeError: a width or the number of heads is not an integer.
+        ValueError: one of them is less than 1, rope_dim is odd, or base is not greater than 1.
+
+    Examples:
+        >>> layer = LatentAttention(12, num_heads=3, kv_rank=8, nope_dim=4, rope_dim=2)
+        >>> cache = KVCache(max_len=5)
+        >>> layer(torch.randn(2, 5, 12), is_causal=True, cache=cache).shape
+        torch.Size([2, 5, 12])
+        >>> cache.nbytes == 2 * 5 * (8 + 2) * 4  # batch, tokens, numbers, bytes
+        True
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        kv_rank: int,
+        nope_dim: int,
+        rope_dim: int,
+        value_dim: int | None = None,
+        q_rank: int | None = None,
+        base: float = 10_000.0,
+    ) -> None:
+        super().__init__()
+        check.pairs("rope_dim", rope_dim, base)
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.kv_rank, self.q_rank = kv_rank, q_rank
+        self.nope_dim, self.rope_dim = nope_dim, rope_dim
+        self.value_dim = nope_dim if value_dim is None else value_dim
+        for name in ("embed_dim", "num_heads", "kv_rank", "nope_dim", "value_dim"):
+            check.at_least(name, getattr(self, name), 1)
+
+        q_width = num_heads * (nope_dim + rope_dim)
+        if q_rank is None:
+            self.q_proj = nn.Linear(embed_dim, q_width, bias=False)
+        else:
+            check.at_least("q_rank", q_rank, 1)
+            down, up = (embed_dim, q_rank), (q_rank, q_width)
+            self.q_proj = self._through_a_latent(down, up)
+        self.kv_down = nn.Linear(embed_dim, kv_rank, bias=False)
+        self.kv_norm = nn.RMSNorm(kv_rank, eps=1e-6)
+        self.k_rope = nn.Linear(embed_dim, rope_dim, bias=False)
+        self.k_up = nn.Linear(kv_rank, num_heads * nope_dim, bias=False)
+        self.v_up = nn.Linear(kv_rank, num_heads * self.value_dim, bias=False)
+        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim, bias=False)
+        self.position = Rotary(rope_dim, base)
+        self.reset_parameters()
+
+    @staticmethod
+    def _through_a_latent(down: tuple[int, int], up: tuple[int, int]) -> nn.Sequential:
+        steps = OrderedDict(down=nn.Linear(*down, bias=False))
+        steps["norm"] = nn.RMSNorm(down[1], eps=1e-6)
+        steps["up"] = nn.Linear(*up, bias=False)
+        return nn.Sequential(steps)
+
+    def reset_parameters(self) -> None:
+        """Initialise all matrices anew, Xavier uniform by their own sizes."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+            elif isinstance(module, nn.RMSNorm):
+                nn.init.ones_(module.weight)
+
+    def compress(self, x: Tensor, start: int = 0) -> Tensor:
+        """Compute what is kept of each token.
+
+        Args:
+            x: ``(B, L, embed_dim)``.
+            start: position of the first token.
+
+        Returns:
+            ``(B, 1, L, kv_rank + rope_dim)``: the latent, and behind it the shared key, turned.
+
+        Examples:
+            >>> layer = LatentAttention(12, num_heads=3, kv_rank=8, nope_dim=4, rope_dim=2)
+            >>> layer.compress(torch.randn(2, 5, 12)).shape
+            torch.Size([2, 1, 5, 10])
+        """
+        latent = self.kv_norm(self.kv_down(x))  # (B, L, R)
+        shared = self.position.rotate(self.k_rope(x)[:, None], start)  # (B, 1, L, D_R)
+        return torch.cat([latent[:, None], shared], dim=-1)  # (B, 1, L, R + D_R)
+
+    def forward(
+        self,
+        query: Tensor,
+        *,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        return_weights: bool = False,
+        cache: KVCache | None = None,
+        absorb: bool | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend from each token to all of them.
+
+        Args:
+            query: ``(B, L, embed_dim)``.
+            mask: as in `mhattn.modules.MultiHeadAttention`.
+            is_causal: as in `mhattn.modules.MultiHeadAttention`.
+            return_weights: also return the weights of every head.
+            cache: holds what is kept of earlier tokens, as keys, with values of no width. S then
+                counts these too. Use one for each layer, with ``is_causal``.
+            absorb: as in `latent_attention`.
+
+        Returns:
+            ``(B, L, embed_dim)``, or that and the weights, ``(B, H, L, S)``.
+
+        Raises:
+            TypeError: query is not a tensor of floats, or mask not of booleans.
+            ValueError: the shapes do not fit, or the cache is full.
+        """
+        check.sequence("query", query, "embed_dim", self.embed_dim)
+        start = 0 if cache is None else cache.seen
+        kept = self.compress(query, start)  # (B, 1, L, R + D_R)
+        query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D + D_R)
+        content, turned = query.split([self.nope_dim, self.rope_dim], dim=-1)
+        turned = self.position.rotate(turned, start)
+        query = torch.cat([content, turned], dim=-1)
+        if cache is not None:
+            kept, _ = cache.append(kept, kept[..., :0])  # (B, 1, S, R + D_R)
+        ups = (up.weight.unflatten(0, (self.num_heads, -1)) for up in (self.k_up, self.v_up))
+        options = {"is_causal": is_causal, "return_weights": return_weights, "absorb": absorb}
+        attended = latent_attention(query, kept, *ups, mask, **options)
+        heads, *weights = attended if return_weights else (attended,)  # (B, H, L, D_v)
+        output = self.out_proj(merge_heads(heads))  # (B, L, E)
+        return (output, *weights) if weights else output
+
+    # --8<-- [end:LatentAttention]
+
+    def extra_repr(self) -> str:
+        sizes = ("num_heads", "kv_rank", "nope_dim", "rope_dim", "value_dim", "q_rank")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in sizes)

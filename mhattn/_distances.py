@@ -14,10 +14,10 @@ from torch.utils.checkpoint import checkpoint
 from mhattn import _checks as check
 from mhattn._fused import allowed_and_blind, fused_attention, share_heads
 
-ROOM = {
-    "cpu": 2**18,
-    "cuda": 2**26,
-}  # numbers in a block; on a CPU 1 MiB in float32, a core's cache
+ROOM = 2**18  # scores of a block on a CPU: 1 MiB in float32
+ROOM_ELSEWHERE = 2**26
+ROWS = 1024  # queries that the fused kernel gets at a time
+CAUSAL_ROWS = 256  # fewer, so that more of the hidden keys can be left out
 Slices = tuple[slice, ...]
 
 
@@ -66,8 +66,8 @@ def add_by_distance(scores: Tensor, by_distance: Tensor, first: int) -> None:
     slanted = torch.cat([behind[..., 1:], near, ahead], dim=-1)  # (..., L, 2 (L + reach) - 2)
     width = slanted.shape[-1]
     upright = slanted.flatten(-2)[..., L - 1 : L * width - 1].unflatten(-1, (L, width - 1))
-    scores[..., start:end] += upright[..., cut]
-    scores[..., end:] += ahead[..., :1]
+    scores[..., start:end].add_(upright[..., cut])
+    scores[..., end:].add_(ahead[..., :1])
 
 
 def sum_by_distance(weights: Tensor, reach: int, first: int) -> Tensor:
@@ -113,12 +113,12 @@ def by_blocks(
     mask = None if mask is None else _for_heads(mask, (*shape[:-1], S))
     query, key, value = map(_four_axes, (query, key, value))  # (B, H, L or S, D)
     B, H, L, _ = query.shape
-    room = ROOM[query.device.type]
-    rows = max(32, room // S)
+    room = _room(query)
+    rows = min(max(32, room // S), 128)
     heads = max(1, room // (min(rows, L) * S))
     sizes = max(1, room // (min(heads, H) * min(rows, L) * S)), heads, rows
     run = _again_if_trained(query, key, value, *vectors)
-    output = torch.zeros_like(query)
+    output = query.new_zeros(query.shape)
     weights = query.new_zeros(B, H, L, S) if return_weights else None
     for here, rows, seen in _blocks((B, H, L), S, is_causal, sizes):
         inputs = query[*here, rows], key[*here, :seen], value[*here, :seen]
@@ -183,8 +183,8 @@ def biased_by_blocks(
     if is_causal and mask is None:
         distance = torch.arange(table.shape[-1], device=table.device) - table.shape[-1] // 2
         table = table.masked_fill(distance > 0, -math.inf)
-    rows = 256 if is_causal else 1024  # fewer: less work for hidden keys; more: a faster kernel
-    heads = max(1, ROOM[query.device.type] // 4 // (B * min(rows, L) * D * group)) * group
+    rows = CAUSAL_ROWS if is_causal else ROWS
+    heads = max(1, _room(query) // 4 // (B * min(rows, L) * D * group)) * group
     run = _again_if_trained(table)
     output = query.new_zeros(B, H, L, value.shape[-1])
     sizes = B, heads, rows
@@ -211,6 +211,10 @@ def _blocks(
         ends = (min(i + size, n) for i, size, n in zip(begins, sizes, lengths, strict=True))
         *here, rows = map(slice, begins, ends)
         yield tuple(here), rows, S - L + rows.stop if is_causal else S
+
+
+def _room(x: Tensor) -> int:
+    return ROOM if x.device.type == "cpu" else ROOM_ELSEWHERE
 
 
 def _again_if_trained(*inputs: Tensor) -> Callable[..., Any]:

@@ -117,6 +117,22 @@ def at_least(name: str, number: int, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, got {number}")
 
 
+def at_most(name: str, number: int, what: str, most: int) -> None:
+    if number > most:
+        raise ValueError(f"{name} must have at most {what}={most} positions, got {number}")
+
+
+def heads(query: Tensor, num_heads: int) -> None:
+    if query.ndim < 3 or query.shape[-3] != num_heads:
+        got = tuple(query.shape)
+        raise ValueError(f"query must be (..., H={num_heads}, L, D), got {got}")
+
+
+def last_axis(name: str, x: Tensor, what: str, size: int) -> None:
+    if x.shape[-1] != size:
+        raise ValueError(f"{name} must have {what}={size} last, got {tuple(x.shape)}")
+
+
 def pairs(name: str, number: int, base: float) -> None:
     at_least(name, number, 2)
     if number % 2:

@@ -54,10 +54,13 @@ def fused_attention(
     shape = (*query.shape[:-1], key.shape[-2])  # (..., L, S)
     is_causal = is_causal and shape[-2] > 1  # the last query sees every key
     blind = None
-    if mask is not None or bias is not None or (is_causal and shape[-2] != shape[-1]):
+    if bias is not None:
+        bias = bias[(None,) * (4 - bias.ndim)].to(query.dtype)  # with three axes, torch falls back
+    if mask is not None or (is_causal and (bias is not None or shape[-2] != shape[-1])):
         mask, blind = allowed_and_blind(mask, is_causal, shape, query.device)
-        if bias is not None:
-            mask = _additive(bias.to(query.dtype), mask)
+    if bias is not None:
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    if mask is not None:
         if query.ndim > 4 and mask.ndim > 3:
             mask = mask.expand(*shape[:-3], *mask.shape[-3:]).flatten(0, -4)
         is_causal = False
@@ -93,12 +96,6 @@ def _grouped(
 def _is_one_row(mask: Tensor | None) -> bool:
     """Whether all queries of all heads may see the same keys."""
     return mask is None or (mask.shape[-2] == 1 and (mask.ndim < 3 or mask.shape[-3] == 1))
-
-
-def _additive(bias: Tensor, allowed: Tensor) -> Tensor:
-    """Bias and mask in one, with four axes: if it has three, torch falls back too."""
-    bias = bias[(None,) * (4 - bias.ndim)]
-    return bias.masked_fill(~allowed, -math.inf)
 
 
 def _four_axes(x: Tensor) -> Tensor:

@@ -175,8 +175,7 @@ class Rotary(Position):
             True
         """
         check.floats("x", x)
-        if x.shape[-1] != self.head_dim:
-            raise ValueError(f"x must have head_dim={self.head_dim} last, got {tuple(x.shape)}")
+        check.last_axis("x", x, "head_dim", self.head_dim)
         wide = torch.promote_types(x.dtype, torch.float32)
         positions = torch.arange(start, start + x.shape[-2], device=x.device)
         angles = _angles(positions, self.head_dim, self.base)  # (L, D / 2)
@@ -267,9 +266,7 @@ class Alibi(Position):
             ValueError: as `attention`, or there are not num_heads heads.
         """
         check.query_and_key(query, key)
-        if query.ndim < 3 or query.shape[-3] != self.num_heads:
-            got = tuple(query.shape)
-            raise ValueError(f"query must be (..., H={self.num_heads}, L, D), got {got}")
+        check.heads(query, self.num_heads)
         wide = torch.promote_types(query.dtype, torch.float32)
         bias = self.bias(query.shape[-2], key.shape[-2], dtype=wide, device=query.device)
         return attention(query, key, value, mask, bias=bias, **options)

@@ -37,6 +37,7 @@ from mhattn import (
     strided_attention,
 )
 from mhattn.flex import causal_mod, strided_mod, window_block_mask, window_mod
+from mhattn.relative import LearnedBias, RelativePosition
 from mhattn.timing import measure_seconds
 
 FOLDER = DOCS / "data" / "measured"
@@ -185,6 +186,64 @@ def flex(rounds: int) -> dict:
             rows.append([pattern, length, quartiles(package), quartiles(function), ratio])
     columns = ["pattern", "length", "ours", "flex", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+
+
+@benchmark
+def learned_bias(rounds: int) -> dict:
+    """A bias for each distance from its table, against one that is stored, 8 heads of 64."""
+    rows = []
+    for length in (256, 1024, 4096):
+        heads = torch.randn(3, 1, 8, length, 64)
+        position = LearnedBias(8, length)
+        nn.init.normal_(position.table)
+        stored = position.bias(length, length)[None].contiguous()
+        calls = {
+            "plain": lambda heads=heads: attention(*heads),
+            "stored": lambda heads=heads, stored=stored: attention(*heads, bias=stored),
+            "table": lambda heads=heads, position=position: position.attend(*heads),
+        }
+        torch.testing.assert_close(calls["table"](), calls["stored"]())
+        seconds = measure_seconds(calls, rounds=rounds)
+        ratio = ratios(seconds["table"], seconds["stored"])
+        rows.append([length, *(quartiles(seconds[name]) for name in calls), ratio])
+    columns = ["length", "plain", "stored", "table", "ratio"]
+    return {"columns": columns, "units": dict.fromkeys(columns[1:4], "seconds"), "rows": rows}
+
+
+def vector_of_each_pair(
+    position: RelativePosition, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
+    """What `position` does, with a vector for each query and key, ``(L, S, D)``."""
+    places, reach = torch.arange(query.shape[-2]), position.max_distance
+    index = (places - places[:, None]).clamp(-reach, reach) + reach
+    scores = torch.einsum("bhid,ijd->bhij", query, position.key_vectors[index])
+    weights = ((query @ key.mT + scores) * query.shape[-1] ** -0.5).softmax(dim=-1)
+    values = torch.einsum("bhij,ijd->bhid", weights, position.value_vectors[index])
+    return weights @ value + values
+
+
+@benchmark
+def relative(rounds: int) -> dict:
+    """Vectors for keys and values by distance, 8 heads of 64, distances up to 16."""
+    rows = []
+    for length in (256, 1024, 4096):
+        heads = torch.randn(3, 1, 8, length, 64)
+        position = RelativePosition(64, 16)
+        calls = {
+            "plain": lambda heads=heads: attention(*heads),
+            "pairs": lambda heads=heads, p=position: vector_of_each_pair(p, *heads),
+            "distances": lambda heads=heads, p=position: p.attend(*heads),
+        }
+        if length <= 1024:
+            torch.testing.assert_close(calls["distances"](), calls["pairs"](), atol=1e-4, rtol=1e-4)
+        else:  # would take gigabytes
+            del calls["pairs"]
+        seconds = measure_seconds(calls, rounds=rounds)
+        ratio = {name: ratios(seconds[name], seconds["plain"]) for name in calls}
+        times = (quartiles(seconds[name]) for name in ("plain", "distances"))
+        rows.append([length, *times, ratio["distances"], ratio.get("pairs", "–")])
+    columns = ["length", "plain", "distances", "ratio", "pairs"]
+    return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}
 
 
 def device_name() -> str:

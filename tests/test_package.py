@@ -21,10 +21,10 @@ PUBLIC = [name for name in MODULES if not name.startswith("_")]
 # last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
 LAYERS = [
     {"_checks"},
-    {"_fused", "_chunked"},
+    {"_fused", "_chunked", "_distances"},
     {"functional"},
     {"masks", "positions", "_blocks"},
-    {"modules", "sparse", "linear", "latent", "cache", "flex"},
+    {"modules", "sparse", "linear", "latent", "cache", "relative", "flex"},
 ]
 DRAWS_OR_TIMES = {"plots", "timing"}
 ALONE = {"costs", "models"}

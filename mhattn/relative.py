@@ -1,0 +1,204 @@
+"""Distances that are learned: a number for each head, or vectors for keys and values.
+
+Both classes are a `mhattn.positions.Position`. The distance of key ``j`` from query ``i`` is
+``j - (i + S - L)``: negative for a key that comes earlier. Queries are taken in blocks, so that
+nothing of the size of all scores is kept; in training, a block is computed again when its
+gradient is due.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from mhattn import _checks as check
+from mhattn._distances import backwards, biased_by_blocks, by_blocks
+from mhattn.functional import attention
+from mhattn.positions import Position
+
+__all__ = ["LearnedBias", "RelativePosition"]
+
+
+# --8<-- [start:LearnedBias]
+class LearnedBias(Position):
+    """Add to each score a number that is learned, one for each head and distance.
+
+    Args:
+        num_heads: heads of the query.
+        max_len: how many queries and keys there may be at a time. There are ``2 max_len - 1``
+            distances between them.
+
+    Raises:
+        TypeError: num_heads or max_len is not an integer.
+        ValueError: one of them is less than 1.
+
+    Examples:
+        The table starts with zeros: nothing is said of positions yet.
+
+        >>> LearnedBias(num_heads=2, max_len=5).table.shape
+        torch.Size([2, 9])
+    """
+
+    def __init__(self, num_heads: int, max_len: int) -> None:
+        super().__init__()
+        check.at_least("num_heads", num_heads, 1)
+        check.at_least("max_len", max_len, 1)
+        self.num_heads = num_heads
+        self.max_len = max_len
+        self.table = nn.Parameter(torch.zeros(num_heads, 2 * max_len - 1))  # distance 0: middle
+
+    def bias(self, L: int, S: int) -> Tensor:
+        """What is added to the scores.
+
+        Args:
+            L: number of queries.
+            S: number of keys.
+
+        Returns:
+            ``(H, L, S)``, a copy.
+
+        Raises:
+            ValueError: L or S is more than max_len.
+
+        Examples:
+            >>> position = LearnedBias(num_heads=1, max_len=3)
+            >>> _ = nn.init.constant_(position.table[:, 3:], 7.0)  # keys that come later
+            >>> position.bias(2, 3)
+            tensor([[[0., 0., 7.],
+                     [0., 0., 0.]]], grad_fn=<FlipBackward0>)
+        """
+        check.at_most("query", L, "max_len", self.max_len)
+        check.at_most("key", S, "max_len", self.max_len)
+        return backwards(self.table, S - L, S - 1, S).flip(-2)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend, with the bias of each distance.
+
+        Args:
+            query: ``(..., H, L, D)``.
+            key: as in `attention`.
+            value: as in `attention`.
+            mask: as in `attention`.
+            is_causal: as in `attention`.
+            scale: as in `attention`.
+            dropout: as in `attention`.
+            return_weights: as in `attention`.
+
+        Returns:
+            What `attention` returns.
+
+        Raises:
+            TypeError: as `attention`.
+            ValueError: as `attention`, there are not num_heads heads, or more than max_len
+                queries or keys.
+        """
+        check.query_and_key(query, key)
+        check.value(value, key)
+        check.heads(query, self.num_heads)
+        L, S = query.shape[-2], key.shape[-2]
+        if return_weights:
+            options = {"is_causal": is_causal, "scale": scale, "dropout": dropout}
+            options |= {"bias": self.bias(L, S), "return_weights": True}
+            return attention(query, key, value, mask, **options)
+        check.scale(scale)
+        check.dropout(dropout)
+        check.at_most("query", L, "max_len", self.max_len)
+        check.at_most("key", S, "max_len", self.max_len)
+        table = self.table if torch.is_grad_enabled() else self.table.detach()
+        table = table.to(query.dtype)
+        return biased_by_blocks(query, key, value, mask, table, is_causal, scale, dropout)
+        # --8<-- [end:LearnedBias]
+
+
+# --8<-- [start:RelativePosition]
+class RelativePosition(Position):
+    """Give each distance a vector that is added to the keys, and one to the values.
+
+    Query ``i`` sees key ``j`` as ``k_j + a^K`` and takes ``v_j + a^V``, where both vectors are
+    those of the distance between them; distances beyond ``max_distance`` count as that. All
+    heads share the vectors (Shaw, Uszkoreit and Vaswani 2018, https://arxiv.org/abs/1803.02155).
+
+    Args:
+        head_dim: width of a head.
+        max_distance: the largest distance with vectors of its own, in both directions.
+
+    Raises:
+        TypeError: head_dim or max_distance is not an integer.
+        ValueError: one of them is less than 1.
+
+    Examples:
+        >>> RelativePosition(head_dim=8, max_distance=2).key_vectors.shape
+        torch.Size([5, 8])
+    """
+
+    def __init__(self, head_dim: int, max_distance: int) -> None:
+        super().__init__()
+        check.at_least("head_dim", head_dim, 1)
+        check.at_least("max_distance", max_distance, 1)
+        self.head_dim = head_dim
+        self.max_distance = max_distance
+        number = 2 * max_distance + 1
+        self.key_vectors = nn.Parameter(torch.empty(number, head_dim))
+        self.value_vectors = nn.Parameter(torch.empty(number, head_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialise the vectors anew, Xavier uniform."""
+        nn.init.xavier_uniform_(self.key_vectors)
+        nn.init.xavier_uniform_(self.value_vectors)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        *,
+        is_causal: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        return_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Attend to the keys and take the values, each with the vector of its distance.
+
+        Args:
+            query: ``(..., L, D)``.
+            key: as in `attention`.
+            value: as in `attention`, with ``D_v = D``.
+            mask: as in `attention`.
+            is_causal: as in `attention`.
+            scale: as in `attention`.
+            dropout: as in `attention`.
+            return_weights: as in `attention`.
+
+        Returns:
+            What `attention` returns.
+
+        Raises:
+            TypeError: as `attention`.
+            ValueError: as `attention`, or the last axis of query or value is not head_dim.
+        """
+        check.query_and_key(query, key)
+        check.value(value, key)
+        check.scale(scale)
+        check.dropout(dropout)
+        check.last_axis("query", query, "head_dim", self.head_dim)
+        check.last_axis("value", value, "head_dim", self.head_dim)
+        dtype, wide = query.dtype, torch.promote_types(query.dtype, torch.float32)
+        query, key, value, *vectors = (
+            x.to(wide) for x in (query, key, value, self.key_vectors, self.value_vectors)
+        )
+        query = query * (self.head_dim**-0.5 if scale is None else scale)
+        found = by_blocks(query, key, value, mask, vectors, is_causal, dropout, return_weights)
+        output, weights = (None if x is None else x.to(dtype) for x in found)
+        return (output, weights) if return_weights else output
+        # --8<-- [end:RelativePosition]

@@ -17,8 +17,8 @@ from mhattn import _checks as check
 
 def allowed_and_blind(
     mask: Tensor | None, is_causal: bool, shape: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Who may see whom, and who is blind: has no key to see.
+) -> tuple[Tensor, Tensor | None]:
+    """Who may see whom, and who is blind: has no key to see; None if nobody can be.
 
     The blind are let see every key, so that no softmax is over nothing; callers zero the result.
     """
@@ -29,8 +29,25 @@ def allowed_and_blind(
     if mask is not None:
         check.mask(mask, shape)
         allowed = allowed & mask if is_causal else torch.atleast_2d(mask)
+    elif not is_causal or num_queries <= num_keys:
+        return allowed, None
     blind = ~allowed.any(dim=-1, keepdim=True)  # (..., L, 1)
     return allowed | blind, blind
+
+
+# --8<-- [start:softmax]
+def softmax(scores: Tensor) -> Tensor:
+    """Over the keys; in the memory of the scores, unless a gradient may need them.
+
+    Fresh memory for a large table costs more time than the softmax itself.
+    """
+    if scores.requires_grad:
+        return scores.softmax(dim=-1)
+    try:
+        return torch.softmax(scores, dim=-1, out=scores)
+    except RuntimeError:  # inside of torch.vmap or forward-mode gradients there is no `out`
+        return scores.softmax(dim=-1)
+    # --8<-- [end:softmax]
 
 
 def share_heads(x: Tensor, query: Tensor) -> Tensor:

@@ -33,12 +33,16 @@ FRESH = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**
 Call = Callable[[], Any]
 
 
-def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
-    """Time calls that must return the same."""
-    first, *others = (call() for call in calls.values())
+def check_equal(calls: Mapping[Any, Call]) -> None:
+    """All return the same, or nothing is timed."""
+    first, *others = calls.values()
+    expected = first()
     for other in others:
-        torch.testing.assert_close(other, first, rtol=1e-3, atol=1e-4)
-    del first, others
+        torch.testing.assert_close(other(), expected, rtol=1e-3, atol=1e-4)
+
+
+def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
+    check_equal(calls)
     return measure_seconds(calls, rounds=rounds)
 
 
@@ -149,7 +153,7 @@ def machine_limit(rounds: int) -> dict:
         "`torch.mm`": lambda: a @ b,
         "`F.conv2d`": lambda: F.conv2d(image, kernel).view(size, size),
     }
-    timed(calls, 1)
+    check_equal(calls)
     flops = dict.fromkeys(calls, 2 * size**3)
     sizes = dict.fromkeys(calls, size)
     for length in LENGTHS:
@@ -181,13 +185,13 @@ def decode(rounds: int) -> dict:
     query = torch.randn(1, 32, 1, 64)
     caches = {heads: torch.randn(2, 1, heads, 8192, 64) for heads in (32, 8, 1)}
     sdpa = F.scaled_dot_product_attention
-    calls: dict[tuple, Call] = {}
+    calls: dict[Any, Call] = {}
     for heads, cache in caches.items():
         pair = {
             (heads, "ours"): lambda cache=cache: attention(query, *cache),
             (heads, "sdpa"): lambda cache=cache: sdpa(query, *cache, enable_gqa=True),
         }
-        timed(pair, 1)
+        check_equal(pair)
         calls |= pair
     seconds = measure_seconds(calls, rounds=rounds)
     full = seconds[32, "sdpa"]

@@ -43,8 +43,7 @@ class ByHand(nn.Module):
         theirs = ours.to_torch()
         self.num_heads, self.attend = ours.num_heads, attend
         self.in_weight, self.in_bias = theirs.in_proj_weight, theirs.in_proj_bias
-        self.out_proj = nn.Linear(ours.embed_dim, ours.embed_dim, self.in_bias is not None)
-        self.out_proj.load_state_dict(theirs.out_proj.state_dict())
+        self.out_proj = theirs.out_proj
 
     def forward(self, x: Tensor) -> Tensor:
         projected = F.linear(x, self.in_weight, self.in_bias).chunk(3, dim=-1)  # (B, L, E) each
@@ -121,6 +120,7 @@ def bert(
     from transformers.models.bert.modeling_bert import BertAttention
 
     sizes = {"hidden_size": ours.embed_dim, "num_attention_heads": ours.num_heads}
+    sizes["attention_probs_dropout_prob"] = ours.dropout
     layer = BertAttention(_config(BertConfig, implementation, **sizes)).to(_dtype(ours))
     names = {"q_proj": "self.query", "k_proj": "self.key", "v_proj": "self.value"}
     _copy(ours, layer, names | {"out_proj": "output.dense"})
@@ -170,6 +170,7 @@ def llama(ours: MultiHeadAttention, implementation: str = "sdpa") -> nn.Module:
         num_attention_heads=ours.num_heads,
         num_key_value_heads=ours.num_kv_heads,
         head_dim=ours.head_dim,
+        attention_dropout=ours.dropout,
         attention_bias=ours.q_proj.bias is not None,
         rope_parameters={"rope_type": "default", "rope_theta": ours.position.base},
     )
@@ -208,6 +209,7 @@ def x_transformers(
         heads=ours.num_heads,
         kv_heads=ours.num_kv_heads,
         causal=is_causal,
+        dropout=ours.dropout,
         flash=flash,
     ).to(_dtype(ours))
     names = {"q_proj": "to_q", "k_proj": "to_k", "v_proj": "to_v", "out_proj": "to_out"}

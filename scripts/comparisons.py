@@ -99,6 +99,7 @@ def random_layer() -> MultiHeadAttention:
 @benchmark
 def peers_forward(rounds: int) -> dict:
     """One layer, forward, as different libraries do it."""
+    torch.set_num_threads(1)  # what is compiled for more threads is compiled again for one
     layers = all_layers(random_layer().eval())
     layers["`flex_attention`"] = peers.flex(layers["`mhattn.MultiHeadAttention`"])
     return beside_by_hand(layers, rounds, training=False)

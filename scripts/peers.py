@@ -72,8 +72,8 @@ def naive(ours: MultiHeadAttention, *, is_causal: bool = False) -> nn.Module:
 
 
 def flex(ours: MultiHeadAttention) -> nn.Module:
-    """Compiled; on a CPU it has no backward pass."""
-    return ByHand(ours, torch.compile(flex_attention))
+    """Compiled for each shape by itself; on a CPU it has no backward pass."""
+    return ByHand(ours, torch.compile(flex_attention, dynamic=False, fullgraph=True))
 
 
 def torch_module(

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import peers
+import peers as builders
 import torch
 import torch.nn.functional as F
 from rounds import EMBED_DIM, benchmark, quartiles, ratios
@@ -29,7 +29,7 @@ from mhattn import (
 from mhattn.timing import measure_seconds, peak_bytes
 
 HEADS, LENGTHS = 8, (128, 1024, 4096)
-FRESH = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
+KEEP = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 Call = Callable[[], Any]
 
 
@@ -49,14 +49,14 @@ def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
 def all_layers(ours: MultiHeadAttention) -> dict[str, nn.Module]:
     """Ours, and everybody's with the same weights; by hand comes first."""
     return {
-        "`scaled_dot_product_attention`": peers.sdpa(ours),
+        "`scaled_dot_product_attention`": builders.sdpa(ours),
         "`mhattn.MultiHeadAttention`": ours,
-        "`torch.nn.MultiheadAttention`": peers.torch_module(ours),
-        "transformers, `sdpa`": peers.bert(ours, "sdpa"),
-        "transformers, `eager`": peers.bert(ours, "eager"),
-        "x-transformers, `flash=True`": peers.x_transformers(ours, flash=True),
-        "x-transformers, `flash=False`": peers.x_transformers(ours),
-        "`scores.softmax(-1) @ value`": peers.naive(ours),
+        "`torch.nn.MultiheadAttention`": builders.torch_module(ours),
+        "transformers, `sdpa`": builders.bert(ours, "sdpa"),
+        "transformers, `eager`": builders.bert(ours, "eager"),
+        "x-transformers, `flash=True`": builders.x_transformers(ours, flash=True),
+        "x-transformers, `flash=False`": builders.x_transformers(ours),
+        "`scores.softmax(-1) @ value`": builders.naive(ours),
     }
 
 
@@ -97,11 +97,11 @@ def random_layer() -> MultiHeadAttention:
 
 
 @benchmark
-def peers_forward(rounds: int) -> dict:
+def peers(rounds: int) -> dict:
     """One layer, forward, as different libraries do it."""
     torch.set_num_threads(1)  # what is compiled for more threads is compiled again for one
     layers = all_layers(random_layer().eval())
-    layers["`flex_attention`"] = peers.flex(layers["`mhattn.MultiHeadAttention`"])
+    layers["`flex_attention`"] = builders.flex(layers["`mhattn.MultiHeadAttention`"])
     return beside_by_hand(layers, rounds, training=False)
 
 
@@ -134,7 +134,7 @@ def peers_weights(rounds: int) -> dict:
 def peak_memory(rounds: int) -> dict:
     """Bytes of a forward pass at their peak: counted, not measured, so one round is enough."""
     ours = random_layer().eval()
-    naive = peers.naive(ours)
+    naive = builders.naive(ours)
     rows = []
     for length in (512, 1024, 2048, 4096, 8192):
         x = torch.randn(1, length, EMBED_DIM)
@@ -266,8 +266,8 @@ def sparse_time(rounds: int) -> dict:
 def allocator(rounds: int) -> dict:
     """Ours and the written-out form with fresh memory for every table, and with memory kept."""
     rows = []
-    for kept, more in (("–", {}), ("✓", FRESH)):
-        others = {name: value for name, value in os.environ.items() if name not in FRESH}
+    for kept, more in (("–", {}), ("✓", KEEP)):
+        others = {name: value for name, value in os.environ.items() if name not in KEEP}
         command = [sys.executable, __file__, str(rounds)]
         done = subprocess.run(
             command, env=others | more, capture_output=True, text=True, check=True
@@ -282,7 +282,7 @@ def under_this_allocator(rounds: int) -> list[list]:
     """What `allocator` runs in processes of their own, since malloc reads its settings once."""
     torch.manual_seed(0)
     ours = random_layer().eval()
-    layers = {"fused": ours, "written out": peers.naive(ours)}
+    layers = {"fused": ours, "written out": builders.naive(ours)}
     found = []
     with torch.no_grad():
         for length in (1024, 4096):

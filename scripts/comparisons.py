@@ -148,34 +148,23 @@ def peak_memory(rounds: int) -> dict:
 def machine_limit(rounds: int) -> dict:
     """FLOPs a second of large products, by BLAS and by oneDNN, and of our layer."""
     size, layer = 2048, random_layer().eval()
-    a, b = torch.randn(2, size, size)
-    image, kernel = b.view(1, size, -1, 64), a[:, :, None, None]
-    calls: dict[str, Call] = {
-        "`torch.mm`": lambda: a @ b,
-        "`F.conv2d`": lambda: F.conv2d(image, kernel).view(size, size),
+    a, b = torch.randn(2, size, size) / size**0.5
+    packed = b.to_mkldnn()
+    products: dict[tuple[str, int], Call] = {
+        ("BLAS", size): lambda: F.linear(a, b),
+        ("oneDNN", size): lambda: F.linear(a.to_mkldnn(), packed).to_dense(),
     }
-    check_equal(calls)
-    flops = dict.fromkeys(calls, 2 * size**3)
-    sizes = dict.fromkeys(calls, size)
-    for length in LENGTHS:
-        name, x = f"`MultiHeadAttention` {length}", torch.randn(1, length, EMBED_DIM)
-        calls[name] = lambda x=x: layer(x)
-        flops[name] = attention_cost(
-            embed_dim=EMBED_DIM, num_heads=HEADS, query_len=length, key_len=length
-        ).flops
-        sizes[name] = length
+    check_equal(products)
+    calls, flops = dict(products), dict.fromkeys(products, 2 * size**3)
+    for n in LENGTHS:
+        x, key = torch.randn(1, n, EMBED_DIM), ("`MultiHeadAttention`", n)
+        calls[key] = lambda x=x: layer(x)
+        sizes = {"embed_dim": EMBED_DIM, "num_heads": HEADS, "query_len": n, "key_len": n}
+        flops[key] = attention_cost(**sizes).flops
     seconds = measure_seconds(calls, rounds=rounds)
-    rates = {name: [flops[name] / t for t in seconds[name]] for name in calls}
-    best = max(("`torch.mm`", "`F.conv2d`"), key=lambda name: quartiles(rates[name])[0])
-    rows = [
-        [
-            name.partition(" ")[0],
-            sizes[name],
-            quartiles(rates[name]),
-            ratios(rates[name], rates[best]),
-        ]
-        for name in calls
-    ]
+    rates = {key: [flops[key] / t for t in seconds[key]] for key in calls}
+    best = max(products, key=lambda key: quartiles(rates[key])[0])
+    rows = [[*key, quartiles(rate), ratios(rate, rates[best])] for key, rate in rates.items()]
     columns = ["call", "n", "rate", "share"]
     return {"columns": columns, "units": {"rate": "flops_per_second"}, "rows": rows}
 

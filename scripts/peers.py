@@ -72,8 +72,12 @@ def naive(ours: MultiHeadAttention, *, is_causal: bool = False) -> nn.Module:
 
 
 def flex(ours: MultiHeadAttention) -> nn.Module:
-    """Compiled for each shape by itself; on a CPU it has no backward pass."""
-    return ByHand(ours, torch.compile(flex_attention, dynamic=False, fullgraph=True))
+    """Compiled for each shape by itself; on a CPU it has no backward pass.
+
+    Its heads are copied into one piece: several times as fast as on views with 4096 tokens.
+    """
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
+    return ByHand(ours, lambda *heads: compiled(*(x.contiguous() for x in heads)))
 
 
 def torch_module(

@@ -1,8 +1,9 @@
 """The way to torch's fused kernels, and what it shares with the written-out formula.
 
 `torch.nn.functional.scaled_dot_product_attention` falls back to the written-out formula, with all
-its scores in memory, if it gets fewer or more than four axes, values of another width than the
-keys, or, in float32 on a GPU, grouped heads. Here each of them is put into a form that stays fused.
+its scores in memory, if it gets fewer or more than four axes, a mask or a bias of three, values of
+another width than the keys, rows whose numbers do not lie side by side, or, in float32 on a GPU,
+grouped heads. Here each of them is put into a form that stays fused.
 """
 
 import math
@@ -17,8 +18,8 @@ from mhattn import _checks as check
 
 def allowed_and_blind(
     mask: Tensor | None, is_causal: bool, shape: Sequence[int], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Who may see whom, and who is blind: has no key to see.
+) -> tuple[Tensor, Tensor | None]:
+    """Who may see whom, and who is blind: has no key to see; None if nobody can be.
 
     The blind are let see every key, so that no softmax is over nothing; callers zero the result.
     """
@@ -29,8 +30,25 @@ def allowed_and_blind(
     if mask is not None:
         check.mask(mask, shape)
         allowed = allowed & mask if is_causal else torch.atleast_2d(mask)
+    elif not is_causal or num_queries <= num_keys:
+        return allowed, None
     blind = ~allowed.any(dim=-1, keepdim=True)  # (..., L, 1)
     return allowed | blind, blind
+
+
+# --8<-- [start:softmax]
+def softmax(scores: Tensor) -> Tensor:
+    """Over the keys; in the memory of the scores, unless a gradient may need them.
+
+    Fresh memory for a large table costs more time than the softmax itself.
+    """
+    if scores.requires_grad:
+        return scores.softmax(dim=-1)
+    try:
+        return torch.softmax(scores, dim=-1, out=scores)
+    except RuntimeError:  # inside of torch.vmap or forward-mode gradients there is no `out`
+        return scores.softmax(dim=-1)
+    # --8<-- [end:softmax]
 
 
 def share_heads(x: Tensor, query: Tensor) -> Tensor:
@@ -66,11 +84,32 @@ def fused_attention(
         is_causal = False
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     options = {"is_causal": is_causal, "scale": scale, "dropout_p": dropout}
+    mixed = _put_in_form(query, key, value, mask, options)
+    return mixed if blind is None else mixed.masked_fill(blind, 0.0)
+
+
+# --8<-- [start:form]
+def _put_in_form(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict
+) -> Tensor:
+    """Four axes, one width, each row in one piece; and back."""
     width = max(query.shape[-1], value.shape[-1])
     four = [_widen(_four_axes(x), width) for x in (query, key, value)]
+    mask = None if mask is None else _four_axes(mask)
     mixed = _grouped(*four, mask, options)[..., : value.shape[-1]]
-    mixed = mixed.reshape(*query.shape[:-1], value.shape[-1])
-    return mixed if blind is None else mixed.masked_fill(blind, 0.0)
+    return mixed.reshape(*query.shape[:-1], value.shape[-1])
+
+
+def _four_axes(x: Tensor) -> Tensor:
+    if x.ndim > 4:
+        return x.flatten(0, -4)
+    return x[(None,) * (4 - x.ndim)]
+
+
+def _widen(x: Tensor, width: int) -> Tensor:
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
+    # --8<-- [end:form]
 
 
 # --8<-- [start:grouped]
@@ -95,14 +134,4 @@ def _grouped(
 
 def _is_one_row(mask: Tensor | None) -> bool:
     """Whether all queries of all heads may see the same keys."""
-    return mask is None or (mask.shape[-2] == 1 and (mask.ndim < 3 or mask.shape[-3] == 1))
-
-
-def _four_axes(x: Tensor) -> Tensor:
-    if x.ndim > 4:
-        return x.flatten(0, -4)
-    return x[(None,) * (4 - x.ndim)]
-
-
-def _widen(x: Tensor, width: int) -> Tensor:
-    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
+    return mask is None or mask.shape[1:3] == (1, 1)

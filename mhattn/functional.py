@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mhattn import _checks as check
-from mhattn._fused import allowed_and_blind, fused_attention, share_heads
+from mhattn._fused import allowed_and_blind, fused_attention, share_heads, softmax
 
 __all__ = [
     "attention",
@@ -103,9 +103,13 @@ def attention_weights(
     if bias is not None:
         check.bias(bias, scores.shape)
         scores = scores + bias.to(wide)
+    if mask is None and not is_causal:
+        return softmax(scores).to(query.dtype)
     allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
-    weights = scores.masked_fill(~allowed, -math.inf).softmax(dim=-1)
-    return weights.masked_fill(blind, 0.0).to(query.dtype)
+    weights = softmax(scores.masked_fill(~allowed, -math.inf))
+    if blind is not None:
+        weights = weights.masked_fill(blind, 0.0)
+    return weights.to(query.dtype)
     # --8<-- [end:attention_weights]
 
 

@@ -80,7 +80,8 @@ def linear_attention_weights(
     phi_q, phi_k = feature_map(query.to(wide)), feature_map(key.to(wide))
     table = phi_q @ share_heads(phi_k, query).mT  # (..., L, S)
     allowed, blind = allowed_and_blind(mask, is_causal, table.shape, table.device)
-    table = table.masked_fill(~allowed | blind, 0.0)
+    hidden = ~allowed if blind is None else ~allowed | blind
+    table = table.masked_fill(hidden, 0.0)
     total = table.sum(dim=-1, keepdim=True)  # (..., L, 1)
     return (table / not_zero(total)).to(query.dtype)
     # --8<-- [end:linear_attention_weights]

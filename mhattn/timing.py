@@ -17,6 +17,7 @@ __all__ = ["measure_seconds", "peak_bytes"]
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler writes to stderr
 
 
+# --8<-- [start:measure_seconds]
 def measure_seconds(
     functions: Mapping[str, Callable[[], Any]],
     *,
@@ -72,6 +73,7 @@ def measure_seconds(
     finally:
         torch.set_num_threads(threads_before)
     return seconds
+    # --8<-- [end:measure_seconds]
 
 
 def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") -> int:
@@ -118,6 +120,7 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
     return peak
 
 
+# --8<-- [start:seconds]
 def _seconds(function: Callable[[], Any], calls: int) -> float:
     """The mean time of one call out of several."""
 
@@ -130,6 +133,7 @@ def _seconds(function: Callable[[], Any], calls: int) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return timeit(all_calls, number=1) / calls
+    # --8<-- [end:seconds]
 
 
 def _requests(profiled: profile) -> list[int]:

@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -104,7 +104,7 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
     """Run a module once and list what each step made of the shape.
 
     The weights are asked for, so attention runs as the formula is written, not in a fused
-    kernel that never has them. No gradients are recorded.
+    kernel that never has them. The steps carry no gradients.
 
     Args:
         module: a `MultiHeadAttention`.
@@ -140,18 +140,21 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}")
     recorder = _Recorder(module)
     kwargs["return_weights"] = True
-    arguments = inspect.signature(module.forward).bind(*inputs, **kwargs).arguments
-    for name, argument in arguments.items():
+    call = inspect.signature(module.forward).bind(*inputs, **kwargs)
+    leaves: dict[int, Tensor] = {}
+    for name, argument in call.arguments.items():
         if isinstance(argument, Tensor) and argument.is_floating_point():
             if argument.numel() == 0:
                 raise ValueError(f"{name} must not be empty, got shape {tuple(argument.shape)}")
-            recorder.add(name, argument)
-    with torch.no_grad(), _profiled(recorder):
-        module(*inputs, **kwargs)
+            leaf = leaves.setdefault(id(argument), argument.detach().requires_grad_())
+            call.arguments[name] = leaf
+            recorder.add(name, leaf)
+    with torch.enable_grad(), _profiled(recorder):  # without, scores are overwritten by weights
+        module(*call.args, **call.kwargs)
     if not any(step.name == "scores" for step in recorder.steps):
         got = type(module).__name__
         raise ValueError(f"module must call mhattn.functional, uncompiled, got {got}")
-    return Trace(tuple(recorder.steps))
+    return Trace(tuple(replace(step, tensor=step.tensor.detach()) for step in recorder.steps))
 
 
 class _Recorder:

@@ -12,11 +12,12 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import comparisons  # noqa: F401, registers its benchmarks
 import torch
+from rounds import BENCHMARKS, EMBED_DIM, benchmark, quartiles, ratios
 from snippets import DOCS, ROOT
 from torch import nn
 from torch.nn.attention.flex_attention import (
@@ -41,26 +42,6 @@ from mhattn.relative import LearnedBias, RelativePosition
 from mhattn.timing import measure_seconds
 
 FOLDER = DOCS / "data" / "measured"
-BENCHMARKS: dict[str, Callable[[int], dict]] = {}
-EMBED_DIM = 512
-
-
-def benchmark(function: Callable[[int], dict]) -> Callable[[int], dict]:
-    """Register a benchmark under its name; it takes how many rounds to make."""
-    BENCHMARKS[function.__name__.replace("_", "-")] = function
-    return function
-
-
-def quartiles(measured: list[float]) -> list[float]:
-    """Median, lower and upper quartile, with as many digits as anybody reads."""
-    numbers = torch.tensor(measured, dtype=torch.float64)
-    points = torch.tensor([0.5, 0.25, 0.75], dtype=torch.float64)
-    return [float(f"{number:.4g}") for number in torch.quantile(numbers, points).tolist()]
-
-
-def ratios(above: list[float], below: list[float]) -> list[float]:
-    """Quartiles of the ratio; both sides of each pair were measured in the same round."""
-    return quartiles([a / b for a, b in zip(above, below, strict=True)])
 
 
 def one_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -573,6 +573,7 @@ def test_causal_argument_and_causal_mask_are_the_same():
 
 LONG = 512  # a table of scores is far larger than all inputs
 FLOAT = 4  # bytes
+FUSED = {"aten::_scaled_dot_product_flash_attention_for_cpu"}
 
 
 @causal_or_not
@@ -626,3 +627,76 @@ def test_one_new_query_over_grouped_heads(is_causal, num_kv_heads, per):
     options = {"mask": masks[per], "is_causal": is_causal}
     expected, _ = attention(query, key, value, return_weights=True, **options)
     torch.testing.assert_close(attention(query, key, value, **options), expected)
+
+
+def kernels(function):
+    """Which of torch's ways to compute attention was taken."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        function()
+    return {event.name for event in profiled.events() if "_scaled_dot_product" in event.name}
+
+
+def across():
+    """A query whose numbers of one row lie apart in memory."""
+    return torch.randn(2, 4, 8, 128).mT
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask": torch.rand(4, 128, 128) < 0.5},
+        {"bias": torch.randn(4, 128, 128)},
+        {"query": across()},
+        {"key": across(), "is_causal": True},
+        {"value": across()[..., :5]},
+        {"query": across()[0], "key": across()[0], "value": across()[0]},
+    ],
+    ids=["mask", "bias", "query", "key", "value", "three axes"],
+)
+def test_nothing_falls_back_to_the_written_out_form(options):
+    inputs = {name: torch.randn(2, 4, 128, 8) for name in ("query", "key", "value")} | options
+    assert kernels(lambda: attention(**inputs)) == FUSED
+    written_out = attention(**inputs, return_weights=True)[0]
+    torch.testing.assert_close(attention(**inputs), written_out)
+
+
+@pytest.mark.parametrize(("is_causal", "tables"), [(False, 1), (True, 2)])
+def test_weights_stay_in_the_memory_of_the_scores(is_causal, tables):
+    """With gradients, the scores' memory must not be written to again."""
+    query, key = torch.randn(2, 3, 5, 256, 8)
+    table = 3 * 5 * 256 * 256 * 4
+    taken = peak_bytes(lambda: attention_weights(query, key, is_causal=is_causal))
+    assert tables * table < taken < (tables + 0.1) * table
+    query.requires_grad_()
+    with_gradients = peak_bytes(lambda: attention_weights(query, key, is_causal=is_causal))
+    assert with_gradients > (tables + 1) * table
+
+
+@causal_or_not
+def test_weights_without_gradients_are_those_with_them(is_causal):
+    query, key, bias = torch.randn(3, 5, 7), torch.randn(3, 11, 7), torch.randn(5, 11)
+    inputs = query, key, torch.rand(3, 1, 11) < 0.7
+    options = {"bias": bias, "is_causal": is_causal}
+    before = [x.clone() for x in (*inputs, bias)]
+    plain = attention_weights(*inputs, **options)
+    assert all(x.equal(y) for x, y in zip((*inputs, bias), before, strict=True))
+    query.requires_grad_()
+    assert attention_weights(*inputs, **options).detach().equal(plain)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own
+@causal_or_not
+def test_weights_inside_of_transforms(is_causal):
+    """None of them knows how to write into memory that is there."""
+    query, key, change = torch.randn(3, 2, 5, 7, dtype=torch.float64)
+
+    def weights(query):
+        return attention_weights(query, key[0], is_causal=is_causal)
+
+    expected = torch.stack([weights(x) for x in query])
+    torch.testing.assert_close(torch.vmap(weights)(query), expected)
+    jacobian = torch.func.jacrev(weights)(query[0])  # (L, S, L, D)
+    by_rows = torch.autograd.functional.jacobian(weights, query[0])
+    torch.testing.assert_close(jacobian, by_rows)
+    _, forward = torch.func.jvp(weights, (query[0],), (change[0],))
+    torch.testing.assert_close(forward, (jacobian * change[0]).sum(dim=(-2, -1)))

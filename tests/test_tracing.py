@@ -169,3 +169,10 @@ def test_wrong_arguments_are_named():
 class NoAttention(nn.Module):
     def forward(self, x, return_weights):
         return x
+
+
+def test_one_tensor_passed_twice_is_one_step():
+    x = torch.randn(2, 5, 12)
+    steps = [step.name for step in trace(MultiHeadAttention(12, 3), x, x)]
+    assert steps == [step.name for step in trace(MultiHeadAttention(12, 3), x)]
+    assert not x.requires_grad

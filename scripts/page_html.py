@@ -12,6 +12,7 @@ from bs4 import BeautifulSoup
 from snippets import ROOT, console_code, runnable
 
 MATH = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<tex>.*?)</(?P=tag)>', re.S)
+FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 IMAGE = re.compile(r'<img alt="(?P<alt>[^"]*)" src="[^"]*?figures/(?P<name>[\w/-]+\.svg)" ?/?>')
 BLOCK = re.compile(
     r'<div class="language-(?P<language>pycon|python) highlight">'
@@ -49,19 +50,18 @@ def summary(html: str) -> str:
 def with_math(html: str) -> str:
     """Formulas rendered, and wrapped so that a wide one scrolls by itself.
 
-    KaTeX writes each three times, as MathML, TeX and HTML; the search keeps the first.
+    KaTeX writes each three times, as MathML, TeX and HTML; the search keeps the first. It leaves
+    an element out up to the next end of such an element, so the HTML must not be a span of spans.
     """
 
     def replace(match: re.Match) -> str:
-        tex = unescape(match["tex"]).strip()[2:-2].strip()
-        if match["tag"] == "span":
-            return katex.render(tex)
-        return f'<div class="mh-formula" tabindex="0">{katex.render(tex, display=True)}</div>'
+        tex, display = unescape(match["tex"]).strip()[2:-2].strip(), match["tag"] == "div"
+        formula = katex.render(tex, display=display)
+        formula = formula.replace("<annotation ", "<annotation data-search-exclude ")
+        formula = FORMULA_HTML.sub(r"<bdi data-search-exclude\1</bdi>\2", formula)
+        return f'<div class="mh-formula" tabindex="0">{formula}</div>' if display else formula
 
-    html = MATH.sub(replace, html)
-    for other in ("<annotation ", '<span class="katex-html" '):
-        html = html.replace(other, other + "data-search-exclude ")
-    return html
+    return MATH.sub(replace, html)
 
 
 def with_figures(html: str, figures: dict[str, Path]) -> str:

@@ -38,15 +38,15 @@ def allowed_and_blind(
 
 # --8<-- [start:softmax]
 def softmax(scores: Tensor) -> Tensor:
-    """Over the keys; in the memory of the scores, unless a gradient may need them.
+    """Over the keys; in the scores' own memory, if no gradient needs them.
 
-    Fresh memory for a large table costs more time than the softmax itself.
+    Fresh memory for a large table takes more time than the softmax itself.
     """
     if scores.requires_grad:
         return scores.softmax(dim=-1)
     try:
         return torch.softmax(scores, dim=-1, out=scores)
-    except RuntimeError:  # inside of torch.vmap or forward-mode gradients there is no `out`
+    except RuntimeError:  # torch.vmap and forward-mode gradients know no out
         return scores.softmax(dim=-1)
     # --8<-- [end:softmax]
 

@@ -43,7 +43,8 @@ def plain_text(html: str) -> str:
 
 def summary(html: str) -> str:
     """A page's first paragraph, for those who list pages; its formulas as TeX."""
-    text = plain_text(re.search(r"<p>(.*?)</p>", html, re.S)[1]).replace("\n", " ")
+    first = re.search(r"<p>(.*?)</p>|$", html, re.S)[1] or ""
+    text = plain_text(first).replace("\n", " ")
     return re.sub(r"\\[()]|\\text\{(\w+)\}", r"\1", text)
 
 

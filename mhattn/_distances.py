@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from mhattn import _checks as check
-from mhattn._fused import allowed_and_blind, fused_attention, share_heads
+from mhattn._fused import allowed_and_blind, four_axes, fused_attention, share_heads
 
 ROOM = 2**18  # scores of a block on a CPU: 1 MiB in float32
 ROOM_ELSEWHERE = 2**26
@@ -111,7 +111,7 @@ def by_blocks(
     shape, S = query.shape, key.shape[-2]
     key, value = share_heads(key, query), share_heads(value, query)
     mask = None if mask is None else _for_heads(mask, (*shape[:-1], S))
-    query, key, value = map(_four_axes, (query, key, value))  # (B, H, L or S, D)
+    query, key, value = map(four_axes, (query, key, value))  # (B, H, L or S, D)
     B, H, L, _ = query.shape
     room = _room(query)
     rows = min(max(32, room // S), 128)
@@ -178,7 +178,7 @@ def biased_by_blocks(
     """`with_bias` for all queries, so that only a block of them is turned round at a time."""
     shape, S = query.shape, key.shape[-2]
     mask = None if mask is None else _for_heads(mask, (*shape[:-1], S))
-    query, key, value = map(_four_axes, (query, key, value))
+    query, key, value = map(four_axes, (query, key, value))
     (B, H, L, D), group = query.shape, query.shape[1] // key.shape[1]
     if is_causal and mask is None:
         distance = torch.arange(table.shape[-1], device=table.device) - table.shape[-1] // 2
@@ -228,17 +228,10 @@ def _for_heads(mask: Tensor, shape: Sequence[int]) -> Tensor:
     """With an entry for each sequence and head, but none that is not there yet for queries."""
     check.mask(mask, shape)
     mask = torch.atleast_2d(mask)
-    return _four_axes(mask.expand(*shape[:-2], *mask.shape[-2:]))
+    return four_axes(mask.expand(*shape[:-2], *mask.shape[-2:]))
 
 
 def _cut(mask: Tensor, rows: slice, seen: int) -> Tensor:
     """The part of a mask for some queries and the first keys, where it differs between them."""
     mask = mask if mask.shape[-2] == 1 else mask[..., rows, :]
     return mask if mask.shape[-1] == 1 else mask[..., :seen]
-
-
-def _four_axes(x: Tensor) -> Tensor:
-    """``(B, H, ..., ...)``, whatever was there; a view unless there are several batches."""
-    if x.ndim < 4:
-        return x[(None,) * (4 - x.ndim)]
-    return x.flatten(0, -4)

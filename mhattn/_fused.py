@@ -94,13 +94,14 @@ def _put_in_form(
 ) -> Tensor:
     """Four axes, one width, each row in one piece; and back."""
     width = max(query.shape[-1], value.shape[-1])
-    four = [_widen(_four_axes(x), width) for x in (query, key, value)]
-    mask = None if mask is None else _four_axes(mask)
+    four = [_widen(four_axes(x), width) for x in (query, key, value)]
+    mask = None if mask is None else four_axes(mask)
     mixed = _grouped(*four, mask, options)[..., : value.shape[-1]]
     return mixed.reshape(*query.shape[:-1], value.shape[-1])
 
 
-def _four_axes(x: Tensor) -> Tensor:
+def four_axes(x: Tensor) -> Tensor:
+    """``(B, H, ..., ...)``, whatever was there; a view unless there are several batches."""
     if x.ndim > 4:
         return x.flatten(0, -4)
     return x[(None,) * (4 - x.ndim)]

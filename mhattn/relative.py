@@ -65,8 +65,7 @@ class LearnedBias(Position):
             tensor([[[0., 0., 7.],
                      [0., 0., 0.]]], grad_fn=<FlipBackward0>)
         """
-        check.at_most("query", L, "max_len", self.max_len)
-        check.at_most("key", S, "max_len", self.max_len)
+        self._check_lengths(L, S)
         return backwards(self.table, S - L, S - 1, S).flip(-2)
 
     def attend(
@@ -111,11 +110,14 @@ class LearnedBias(Position):
             return attention(query, key, value, mask, **options)
         check.scale(scale)
         check.dropout(dropout)
-        check.at_most("query", L, "max_len", self.max_len)
-        check.at_most("key", S, "max_len", self.max_len)
+        self._check_lengths(L, S)
         table = self.table if torch.is_grad_enabled() else self.table.detach()
         table = table.to(query.dtype)
         return biased_by_blocks(query, key, value, mask, table, is_causal, scale, dropout)
+
+    def _check_lengths(self, L: int, S: int) -> None:
+        check.at_most("query", L, "max_len", self.max_len)
+        check.at_most("key", S, "max_len", self.max_len)
         # --8<-- [end:LearnedBias]
 
 

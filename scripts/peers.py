@@ -100,7 +100,9 @@ def torch_module(
 
 def _config(kind: type, implementation: str, **options: Any) -> Any:
     config = kind(attn_implementation=implementation, **options)
-    assert config._attn_implementation == implementation
+    got = config._attn_implementation
+    if got != implementation:
+        raise ValueError(f"transformers must attend by {implementation!r}, got {got!r}")
     return config
 
 
@@ -166,7 +168,8 @@ def llama(ours: MultiHeadAttention, implementation: str = "sdpa") -> nn.Module:
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
-    assert isinstance(ours.position, Rotary)
+    if not isinstance(ours.position, Rotary):
+        raise TypeError(f"ours must have a Rotary position, got {type(ours.position).__name__}")
     config = _config(
         LlamaConfig,
         implementation,
@@ -234,7 +237,8 @@ def x_transformers(
             _reorder(proj, (heads + pairs).flatten())
         options["rotary"] = RotaryEmbedding(D, base=ours.position.base)
     if isinstance(ours.position, Alibi):
-        assert group == 1
+        if group != 1:
+            raise ValueError(f"with Alibi, ours must not group its heads, got groups of {group}")
         options["alibi"] = AlibiPositionalBias(H)
 
     def call(layer: nn.Module, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import stories
 import torch
 from snippets import ROOT
 
-torch.set_num_threads(1)  # one a worker: more would wait for each other's cores
+torch.set_num_threads(1)  # one a worker: more wait for each other's cores, with scratch memory each
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--no-sandbox",

@@ -159,3 +159,11 @@ def test_unequal_layers_are_not_timed():
     calls = {"one": lambda: torch.ones(3), "two": lambda: torch.zeros(3)}
     with pytest.raises(AssertionError, match="not close"):
         comparisons.timed(calls, rounds=1)
+
+
+def test_what_cannot_be_built_is_refused():
+    with pytest.raises(TypeError, match="ours must have a Rotary position, got NoneType"):
+        peers.llama(MultiHeadAttention(12, 3))
+    grouped = MultiHeadAttention(12, 6, num_kv_heads=2, position=Alibi(6))
+    with pytest.raises(ValueError, match="ours must not group its heads, got groups of 3"):
+        peers.x_transformers(grouped)

@@ -184,7 +184,8 @@ def check_includes(page, text):
                 tables.short_name(part.value, site.language)
             elif part.kind == "table":
                 line = text.splitlines()[part.line - 1].strip()
-                tables.with_tables(line, site.language, str)
+                table = tables.with_tables(line, site.language, str)
+                tables.with_citations(table, site.language, str)
             elif part.kind == "link":
                 check_link(Path(page.abs_src_path).parent, part.value, text)
             elif part.kind == "figure" and part.value.split("figures/")[-1] not in site.figures:
@@ -201,7 +202,8 @@ def check_link(folder, link, text):
     if target and not (folder / target).is_file():
         raise SnippetError(f"there is no page {target}")
     text = (folder / target).read_text(encoding="utf-8") if target else text
-    if anchor and anchor not in [token["id"] for token in heading_tokens(text)]:
+    headings = {token["id"] for token in heading_tokens(text)}
+    if anchor and anchor not in headings | tables.anchors(text):
         raise SnippetError(f"{target or 'this page'} has no heading #{anchor}")
 
 

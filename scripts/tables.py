@@ -9,11 +9,14 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 
-from pages import CITATION, TABLE
+from pages import CITATION, HEADING, TABLE
 from snippets import DOCS, ROOT
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
-ELSEWHERE = {"en": "Elsewhere: {}.", "zh": "别处叫法：{}。"}
+NAMES = {
+    "en": {"torch": "PyTorch", "hf": "Hugging Face", "paper": "Papers", "also": "Also"},
+    "zh": {"torch": "PyTorch", "hf": "Hugging Face", "paper": "论文", "also": "又称"},
+}
 MEASURED = {
     "en": "Measured on {device}, threads: {threads}; Python {python}, torch {torch}; {date}, "
     "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data})",
@@ -41,7 +44,8 @@ def bibliography() -> dict[str, dict]:
 
 
 def glossary() -> list[dict]:
-    return _parsed((DOCS / "data" / "glossary.toml").read_text(encoding="utf-8"))["term"]
+    """The groups of docs/data/glossary.toml, each with the list of its terms under ``term``."""
+    return _parsed((DOCS / "data" / "glossary.toml").read_text(encoding="utf-8"))["group"]
 
 
 @cache
@@ -66,11 +70,12 @@ def with_citations(text: str, language: str, url: Callable[[str], str]) -> str:
     def replace(match: re.Match) -> str:
         keys = [cited["target"] for cited in CITATION.finditer(match[0])]
         links = between.join(f"[{short_name(key, language)}]({url(key)})" for key in keys)
-        space = match["space"] if language == "en" else ""
-        return space + first + links + last
+        if language == "zh":  # full-width brackets stand without spaces
+            return first + links + last
+        return match["before"] + first + links + last + match["after"]
 
     one = CITATION.pattern.replace("?P<target>", "")
-    return re.sub(rf"(?P<space>\s?){one}(?:\s?{one})*", replace, text)
+    return re.sub(rf"(?P<before>\s?){one}(?:\s?{one})*(?P<after> ?)", replace, text)
 
 
 class BadTable(Exception):
@@ -198,16 +203,69 @@ def _by_author(item: tuple[str, dict]) -> tuple:
 
 
 def glossary_markdown(language: str) -> str:
-    """A definition list in the order of the file: from scores to memory."""
+    """A heading for each group and a definition list of its terms, in the order of the file."""
+    lines = []
+    for group in glossary():
+        lines.append(f"## {group[language]} {{ #{group['id']} }}\n")
+        lines += [term_markdown(term, language) for term in group["term"]]
+    return "\n".join(lines)
+
+
+def term_markdown(term: dict, language: str) -> str:
+    """A term with its anchor; what it means, with a link to its page; what others call it."""
     other = "zh" if language == "en" else "en"
-    entries = []
-    for term in glossary():
-        names = [f"**{term[language]}**", f'<span lang="{other}">{term[other]}</span>']
-        names += [f"${term['symbol']}$"] if "symbol" in term else []
-        names += [f"`{name}`" for name in term.get("code", [])]
-        meaning = term[f"meaning_{language}"]
-        if "elsewhere" in term:
-            others = ("、" if language == "zh" else ", ").join(term["elsewhere"])
-            meaning += (" " if language == "en" else "") + ELSEWHERE[language].format(others)
-        entries.append(" · ".join(names) + f"\n:   {meaning}\n")
-    return "\n".join(entries)
+    names = [f"**{term[language]}**"]
+    if term[other] != term[language]:
+        names.append(f'<span lang="{other}">{term[other]}</span>')
+    names += [f"${term['symbol']}$"] if "symbol" in term else []
+    names += [f"`{name}`" for name in term.get("code", [])]
+    space = " " if language == "en" else ""
+    link = f"[{title(term['page'], language)}]({term['page']})"
+    lines = [f"{' · '.join(names)} {{ #{term['id']} }}"]
+    lines.append(f":   {term[f'meaning_{language}']}{space}→ {link}")
+    if others := other_names(term, language):
+        lines.append(f":   {others}")
+    return "\n".join(lines) + "\n"
+
+
+def other_names(term: dict, language: str) -> str:
+    """``PyTorch: `attn_mask`. Hugging Face: `attention_mask`.``"""
+    comma, colon, stop = (", ", ": ", ". ") if language == "en" else ("、", "：", "。")
+    names = {key: [f"`{name}`" for name in term.get(key, [])] for key in ("torch", "hf")}
+    names["paper"] = term.get("paper", [])
+    names["also"] = term.get("also", []) + (term.get("also_zh", []) if language == "zh" else [])
+    said = [NAMES[language][key] + colon + comma.join(names[key]) for key in names if names[key]]
+    return (stop.join(said) + stop).strip() if said else ""
+
+
+def title(target: str, language: str) -> str:
+    """What a link to ``masks.md#padding`` is called: page and heading, ``Masks: Padding``.
+
+    Of the page's title, only what stands before a colon.
+    """
+    page, _, anchor = target.partition("#")
+    file = DOCS / language / page
+    if not file.is_file():
+        raise BadTable(f"there is no page {page}")
+    lines = file.read_text(encoding="utf-8").splitlines()
+    headings = [match for line in lines if (match := HEADING.match(line))]
+    found = [re.split("[:：]", headings[0]["title"])[0]]
+    if anchor:
+        found += [match["title"] for match in headings if match["id"] == anchor]
+        if len(found) == 1:
+            raise BadTable(f"{page} has no heading #{anchor}")
+    return (": " if language == "en" else "：").join(found)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that the tables of a page make: terms, works, models."""
+    tables = {match["target"] for line in text.splitlines() if (match := TABLE.match(line.strip()))}
+    found: set[str] = set()
+    if "glossary" in tables:
+        for group in glossary():
+            found |= {group["id"], *(term["id"] for term in group["term"])}
+    if "bibliography" in tables:
+        found |= set(bibliography())
+    if "models" in tables:
+        found |= set(runpy.run_path(str(ROOT / "mhattn" / "models.py"))["names"]())
+    return found

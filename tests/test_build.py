@@ -349,6 +349,12 @@ def test_story_whose_process_dies_stops_the_build(project):
             "models | a -->",
             ["en/bibliography.md:3", "models has 8 columns, got headings ['a']"],
         ),
+        (
+            "zh/bibliography.md",
+            "bibliography -->",
+            "glossary -->",
+            ["zh/bibliography.md:3", "there is no page attention.md"],
+        ),
         ("en/labs/lab.md", "$x$", "$\\nosuch$", ["en/labs/lab.md", "\\nosuch"]),
         ("zh/index.md", "\\query{Q}", "\\query{Q", ["zh/index.md", "\\query{Q"]),
     ],

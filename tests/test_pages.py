@@ -1,18 +1,21 @@
 """Pages: equal skeletons in both languages, nothing unshown or unknown, clean Chinese prose."""
 
+import copy
+import importlib.util
 import json
 import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 
+import hooks
 import measure
 import pages
 import pytest
 import stories
 import tables
 import yaml
-from snippets import DOCS, LABS, LANGUAGES, ROOT, SNIPPETS, sections
+from snippets import DOCS, LABS, LANGUAGES, ROOT, SNIPPETS, SnippetError, sections
 
 PAGES = [path.as_posix() for path in pages.page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
@@ -108,18 +111,210 @@ def test_bibliography_is_what_pages_cite(language):
     assert values(language, "citation") == set(tables.bibliography())
 
 
-def test_glossary_is_complete():
-    needed = {"en", "zh", "meaning_en", "meaning_zh"}
-    terms = tables.glossary()
+# The bibliography
+
+MOVING = re.compile(r"/(main|master|stable|latest|HEAD)/")
+PINNED = re.compile(
+    r"https://github\.com/[\w-]+/[\w.-]+/(blob/([0-9a-f]{40}|v\d[\w.]*)/.+|issues/\d+)"
+)
+VERSIONED = {
+    "docs.pytorch.org": "/docs/{torch}/",
+    "huggingface/transformers": "/blob/v{transformers}/",
+}
+
+
+def versions():
+    """The packages that the site's numbers come from: torch 2.13, transformers 5.23.0."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    found = dict(re.findall(r"^([\w-]+)==([\d.]+)", text, re.M))
+    return found | {"torch": ".".join(found["torch"].split(".")[:2])}
+
+
+def work_faults(key, work):
+    faults = []
+    if set(work) != {"authors", "year", "title", "venue", "url"} or not all(work.values()):
+        faults.append(f"{key}: fields {sorted(work)}")
+    url = work["url"]
+    if MOVING.search(url) or ("github.com" in url and not PINNED.fullmatch(url)):
+        faults.append(f"{key}: {url} will show something else tomorrow")
+    for place, pattern in VERSIONED.items():
+        if place in url and pattern.format(**versions()) not in url:
+            faults.append(f"{key}: {url} is another version than constraints.txt has")
+    return faults
+
+
+@pytest.mark.parametrize("key", tables.bibliography())
+def test_work_is_cited_as_it_was_read(key):
+    assert work_faults(key, tables.bibliography()[key]) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [
+        ("gpt2-code", "c2dae27c1029770cea40978813f17a5fd545b883", "master"),
+        ("gpt2-code", "c2dae27c1029770cea40978813f17a5fd545b883", "c2dae27"),
+        ("gpt2-code", "/blob/c2dae27c1029770cea40978813f17a5fd545b883/src/model.py", ""),
+        ("qwen2-code", "/v5", "/v4"),
+        ("pytorch-sdpa", "/2.", "/1."),
+        ("pytorch-sdpa", "/2.13/", "/stable/"),
+    ],
+)
+def test_link_that_moves_is_seen(key, old, new):
+    work = tables.bibliography()[key]
+    assert old in work["url"]
+    (fault,) = work_faults(key, work | {"url": work["url"].replace(old, new)})[:1]
+    assert fault.startswith(f"{key}: https:")
+
+
+def test_works_are_one_blank_line_apart():
+    text = (DOCS / "data" / "bibliography.toml").read_text(encoding="utf-8")
+    assert re.findall(r"[^\n]\n\[|\n{3,}", text) == []
+
+
+def test_chinese_citation_stands_without_spaces():
+    text = "见 [@vaswani2017] [@clark2019] 已有。"
+    made = "见（[Vaswani 等，2017](#vaswani2017)；[Clark 等，2019](#clark2019)）已有。"
+    assert tables.with_citations(text, "zh", "#{}".format) == made
+    made = "see ([Clark et al., 2019](#clark2019)) too"
+    assert tables.with_citations("see [@clark2019] too", "en", "#{}".format) == made
+
+
+# The glossary
+
+NEEDED = {"id", "en", "zh", "meaning_en", "meaning_zh", "page"}
+OPTIONAL = {"symbol", "code", "torch", "hf", "paper", "also", "also_zh"}
+CITED_NAME = re.compile(r"[\w` -]+ \[@(?P<key>[\w-]+)\]")
+
+
+def glossary_faults(groups):
+    terms = [term for group in groups for term in group["term"]]
+    faults = []
     for term in terms:
-        assert needed <= set(term) <= needed | {"symbol", "code", "elsewhere"}, term
-        assert all(term.values()), term
-        assert re.search("[一-鿿]", term["zh"] + term["meaning_zh"]), term
-    for key in ("en", "zh", "symbol", "code"):
+        if not NEEDED <= set(term) <= NEEDED | OPTIONAL or not all(term.values()):
+            faults.append(f"{term.get('id')}: fields {sorted(term)}")
+    for entry in [*groups, *terms]:
+        if not re.fullmatch("[a-z][a-z0-9-]*", entry.get("id", "")):
+            faults.append(f"{entry.get('id')}: not an id")
+    for key in ("id", "en", "zh", "symbol", "code"):
         found = [term[key] for term in terms if key in term]
+        found += [group[key] for group in groups if key == "id"] + ["glossary"] * (key == "id")
         names = [name for each in found for name in ([each] if isinstance(each, str) else each)]
-        counts = Counter(name.casefold() for name in names)
-        assert [name for name, count in counts.items() if count > 1] == [], key
+        counts = Counter(name if key == "symbol" else name.casefold() for name in names)
+        faults += [f"{name}: twice as {key}" for name, count in counts.items() if count > 1]
+    for term in terms:
+        for language in LANGUAGES:
+            chinese = re.search("[一-鿿]", term.get(f"meaning_{language}", ""))
+            if bool(chinese) != (language == "zh"):
+                faults.append(f"{term.get('id')}: meaning_{language} is not in that language")
+            try:
+                tables.title(term.get("page", ""), language)
+            except tables.BadTable as error:
+                faults.append(f"{term.get('id')}: {error}")
+        for name in term.get("paper", []):
+            cited = CITED_NAME.fullmatch(name)
+            if not cited or cited["key"] not in tables.bibliography():
+                faults.append(f"{term.get('id')}: no paper is cited for {name}")
+    return faults
+
+
+def test_glossary_is_complete():
+    assert glossary_faults(tables.glossary()) == []
+
+
+def without(key):
+    return lambda term: term.pop(key)
+
+
+def having(**fields):
+    return lambda term: term.update(fields)
+
+
+@pytest.mark.parametrize(
+    ("damage", "fault"),
+    [
+        (without("id"), "not an id"),
+        (having(id="注意力"), "not an id"),
+        (having(id="query"), "query: twice as id"),
+        (having(id="group-masks"), "group-masks: twice as id"),
+        (having(en="Query"), "query: twice as en"),
+        (having(code=["query"]), "query: twice as code"),
+        (without("meaning_zh"), "fields"),
+        (having(meaning_zh="Each query."), "meaning_zh is not in that language"),
+        (having(meaning_en=""), "fields"),
+        (without("page"), "fields"),
+        (having(page="nosuch.md"), "there is no page nosuch.md"),
+        (having(page="masks.md#nosuch"), "masks.md has no heading #nosuch"),
+        (having(elsewhere=["logits"]), "fields"),
+        (having(paper=["energy"]), "no paper is cited for energy"),
+        (having(paper=["energy [@nosuch]"]), "no paper is cited for energy"),
+    ],
+)
+def test_fault_of_a_term_is_seen(damage, fault):
+    groups = copy.deepcopy(tables.glossary())
+    assert groups[0]["term"][0]["id"] == "attention"
+    damage(groups[0]["term"][0])
+    assert [found for found in glossary_faults(groups) if fault in found]
+
+
+def words_of(*files):
+    return {w for file in files for w in re.findall(r"\w+", file.read_text(encoding="utf-8"))}
+
+
+def names_used_by(key):
+    return {
+        name for group in tables.glossary() for term in group["term"] for name in term.get(key, [])
+    }
+
+
+def test_names_in_code_are_the_packages_own():
+    assert names_used_by("code") - words_of(*(ROOT / "mhattn").glob("*.py")) == set()
+
+
+def test_names_in_pytorch_are_its_own():
+    folder = Path(importlib.util.find_spec("torch").origin).parent
+    files = [folder / "_tensor_docs.py", folder / "utils" / "flop_counter.py"]
+    assert names_used_by("torch") - words_of(*files, *(folder / "nn").rglob("*.py")) == set()
+
+
+def test_names_in_hugging_face_are_its_own():
+    spec = importlib.util.find_spec("transformers")
+    if spec is None:
+        pytest.skip("transformers is not installed")
+    folder = Path(spec.origin).parent
+    models = (
+        "bart bert bloom deepseek_v3 falcon gemma2 gpt2 gpt_neox gpt_oss llama phi3 qwen3_next t5"
+    )
+    files = [folder / "cache_utils.py", *(folder / "generation").glob("*.py")]
+    files += [file for name in models.split() for file in (folder / "models" / name).glob("*.py")]
+    assert names_used_by("hf") - words_of(*files) == set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_glossary_names_the_versions(language):
+    torch, transformers = versions()["torch"], versions()["transformers"].rsplit(".", 1)[0]
+    text = read(language, "glossary.md")
+    assert f"PyTorch {torch}" in text
+    assert f"transformers {transformers}" in text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "glossary.md#query",
+        "glossary.md#group-masks",
+        "bibliography.md#vaswani2017",
+        "known-models.md#bert-base",
+        "masks.md#padding",
+    ],
+)
+def test_terms_works_and_models_can_be_linked(target, language):
+    hooks.check_link(DOCS / language, target, "")
+    with pytest.raises(SnippetError, match="has no heading #nosuch"):
+        hooks.check_link(DOCS / language, target.split("#")[0] + "#nosuch", "")
+
+
+# Models and measurements
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -263,7 +458,10 @@ def test_chinese_page_is_typeset_well(page):
 
 
 def test_chinese_data_is_typeset_well():
-    words = [term[key] for term in tables.glossary() for key in ("zh", "meaning_zh")]
+    groups = tables.glossary()
+    words = [group["zh"] for group in groups]
+    words += [term[key] for g in groups for term in g["term"] for key in ("zh", "meaning_zh")]
+    words += [tables.other_names(term, "zh") for group in groups for term in group["term"]]
     words += [title for titles, _ in navigation("docs/zh.yml") for title in titles]
     assert [fault for word in words for fault in prose_faults(word)] == []
 

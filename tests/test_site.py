@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pages
 import pytest
+import tables
 from bs4 import BeautifulSoup
 from snippets import DOCS, LABS, LANGUAGES, shown_section
 
@@ -129,6 +130,26 @@ def test_every_link_leads_somewhere(site, root_url, name):
         elif anchor and not anchor.startswith("__") and not parsed(file).find(id=anchor):
             broken.append(f"{link}: no such place")
     assert broken == []
+
+
+@each_language
+def test_terms_can_be_linked_and_lead_to_their_pages(site, language):
+    soup = html(site, language, "glossary.md")
+    other = LANGUAGES[language == LANGUAGES[0]]
+    here = "https://host/" + address(language, "glossary.md")
+    groups = tables.glossary()
+    terms = {term["id"]: term for group in groups for term in group["term"]}
+    assert [entry["id"] for entry in soup.select("article dt")] == list(terms)
+    for entry in soup.select("article dt"):
+        term = terms[entry["id"]]
+        names = [entry.strong.text, *(e.text for e in entry.select(f"span[lang={other}]"))]
+        assert names == list(dict.fromkeys([term[language], term[other]]))
+        page, _, anchor = term["page"].partition("#")
+        link = entry.find_next_sibling("dd").select("a")[-1]
+        place = "https://host/" + address(language, page) + (f"#{anchor}" if anchor else "")
+        assert urljoin(here, link["href"]) == place
+    headings = [heading["id"] for heading in soup.select("article h2")]
+    assert headings == [group["id"] for group in groups]
 
 
 def test_stylesheets_load_only_what_is_there(site):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter
 
 import torch
 from rounds import EMBED_DIM, benchmark, quartiles, ratios
 from torch import nn
+from torch._inductor.utils import fresh_cache
 from torch.nn.attention.flex_attention import (
     BlockMask,
     and_masks,
@@ -26,7 +28,7 @@ from mhattn import (
 )
 from mhattn.flex import causal_mod, strided_mod, window_block_mask, window_mod
 from mhattn.relative import LearnedBias, RelativePosition
-from mhattn.timing import measure_seconds
+from mhattn.timing import measure_seconds, peak_bytes
 
 
 def one_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -152,6 +154,45 @@ def flex(rounds: int) -> dict:
             rows.append([pattern, length, quartiles(package), quartiles(function), ratio])
     columns = ["pattern", "length", "ours", "flex", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+
+
+@benchmark
+def block_mask(rounds: int) -> dict:
+    """Bytes of making a block mask in three ways, and seconds of compiling; needs a compiler.
+
+    Bytes are counted, so once is enough; compiling is timed in each round, with empty caches.
+    """
+
+    def near(b, h, i, j):
+        return (i >= j) & (i - j < 12)
+
+    def compile_for(n: int) -> tuple[Callable[[], BlockMask], float]:
+        torch.compiler.reset()
+        compiled = torch.compile(create_block_mask, dynamic=False, fullgraph=True)
+        with fresh_cache():
+            start = perf_counter()
+            compiled(near, None, None, n, n, "cpu")
+            return lambda: compiled(near, None, None, n, n, "cpu"), perf_counter() - start
+
+    compile_for(256)  # imports the compiler
+    rows = []
+    for n in (1024, 4096, 16384):
+        compiled, *seconds = compile_for(n)
+        for _ in range(1, rounds):
+            compiled, again = compile_for(n)
+            seconds.append(again)
+        ways = {
+            "as it stands": lambda n=n: create_block_mask(near, None, None, n, n, "cpu"),
+            "compiled": compiled,
+            "derived": lambda n=n: window_block_mask(n, n, 12, is_causal=True),
+        }
+        tables = [way().to_dense() for way in ways.values()]
+        if not all(table.equal(tables[0]) for table in tables):
+            raise AssertionError(f"the three block masks of {n} tokens differ")
+        rows.append([n, *map(peak_bytes, ways.values()), quartiles(seconds)])
+    columns = ["n", "as it stands", "compiled", "derived", "compiling"]
+    units = dict.fromkeys(columns[1:4], "bytes") | {"compiling": "seconds"}
+    return {"columns": columns, "units": units, "rows": rows}
 
 
 @benchmark

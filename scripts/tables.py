@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 
+from mkdocs.utils.yaml import yaml_load
 from pages import CITATION, HEADING, TABLE
 from snippets import DOCS, ROOT
 
@@ -19,9 +20,10 @@ NAMES = {
 }
 MEASURED = {
     "en": "Measured on {device}, threads: {threads}; Python {python}, torch {torch}; {date}, "
-    "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data})",
+    "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data}), "
+    "[code that measured them]({code})",
     "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
-    "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})",
+    "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})，[测量代码]({code})",
 }
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 SOURCES = {
@@ -134,7 +136,19 @@ def measured_markdown(
     rows = [[cell(*pair) for pair in zip(row, units, strict=True)] for row in found["rows"]]
     table = _table(headings, rows)
     about = found["provenance"] | {"data": url(f"data/measured/{name}.json")}
+    about["code"] = code_url(name, about["commit"])
     return f"{table}\n\n{MEASURED[language].format(**about)}\n{{ .mh-measured }}"
+
+
+def code_url(name: str, commit: str) -> str:
+    """The script that measured a table, as it was then: no page shows it."""
+    start = f"\n@benchmark\ndef {name.replace('-', '_')}("
+    scripts = sorted((ROOT / "scripts").glob("*.py"))
+    files = [file.name for file in scripts if start in file.read_text(encoding="utf-8")]
+    if not files:
+        raise BadTable(f"no script has a benchmark {name!r}")
+    repository = yaml_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["repo_url"]
+    return f"{repository.rstrip('/')}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
 
 
 def cell(value: object, unit: str) -> str:

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from snippets import shown_section
 from torch.nn.attention.flex_attention import (
     BlockMask,
     and_masks,
@@ -276,6 +277,22 @@ def test_compiled_flex_reads_the_lists_and_agrees():
     value[:, :, :first] = math.nan
     output = compiled(query, key, value, score_mod, block_mask, enable_gqa=True)
     assert_equal(output, expected, atol=2e-6)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@torch.no_grad()
+def test_the_compiled_call_of_the_page_gives_the_same():
+    """The page defines it and doesn't make it, since a reader may have no compiler."""
+    names, dtype = {}, torch.get_default_dtype()
+    try:
+        for section in ("blocks", "mask", "compiled"):
+            exec(shown_section(f"flex-attention.pycon:{section}").code, names)
+    finally:
+        torch.set_default_dtype(dtype)
+    output = names["by_kernel"]()
+    assert output.dtype == torch.float32
+    assert_equal(output.double(), names["output"], atol=2e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -405,11 +405,13 @@ def take_over(ours, theirs):
         ours.out_proj.weight.copy_(theirs.o_proj.weight)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize("version", ["v2", "v3"])
-@with_and_without_q_rank
-@torch.no_grad()
-def test_hugging_face_computes_the_same(version, q_rank):
+ROPE = {"rope_type": "default", "rope_theta": 500.0}
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}  # their norms, angles and softmax are in float32
+quietly = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def theirs_and_ours(version, q_rank, rope=ROPE):
+    """Hugging Face's layer, called with hidden states and a boolean mask; and ours, its weights."""
     pytest.importorskip("transformers")
     if version == "v2":
         from transformers.models.deepseek_v2 import modeling_deepseek_v2 as theirs
@@ -430,25 +432,65 @@ def test_hugging_face_computes_the_same(version, q_rank):
         v_head_dim=D_V,
         head_dim=TURNED,
         attn_implementation="eager",
-        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+        rope_parameters=rope,
     )
     layer = getattr(theirs, f"{prefix}Attention")(config, layer_idx=0).double().eval()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.4)
     ours = module(q_rank=q_rank, base=500.0)
     take_over(ours, layer)
-    x, length = torch.randn(B, 37, E).double(), 37
-    positions = torch.arange(length).expand(B, length)
-    embedding = getattr(theirs, f"{prefix}RotaryEmbedding")(config)(x, positions)
-    hidden = torch.zeros(length, length).double().masked_fill(~causal_mask(length), -math.inf)
-    expected, expected_weights = layer(
-        hidden_states=x, position_embeddings=embedding, attention_mask=hidden[None, None]
-    )[:2]
-    close = {"atol": 1e-5, "rtol": 1e-5}  # their norms, angles and softmax are in float32
-    for absorb in (False, True):
-        output, weights = ours(x, is_causal=True, return_weights=True, absorb=absorb)
-        torch.testing.assert_close(output, expected, **close)
-        torch.testing.assert_close(weights, expected_weights, **close)
+    rotary = getattr(theirs, f"{prefix}RotaryEmbedding")(config)
+
+    def call(x, allowed):
+        embedding = rotary(x, torch.arange(x.shape[1]).expand(x.shape[:2]))
+        hidden = torch.zeros(allowed.shape).double().masked_fill(~allowed, -math.inf)
+        options = {"position_embeddings": embedding, "attention_mask": hidden}
+        return layer(hidden_states=x, **options)[:2]
+
+    return call, ours, layer
+
+
+@quietly
+@both_ways
+@pytest.mark.parametrize("lengths", [None, [37, 23]], ids=["causal", "padded"])
+@pytest.mark.parametrize("version", ["v2", "v3"])
+@with_and_without_q_rank
+@torch.no_grad()
+def test_hugging_face_computes_the_same(version, q_rank, lengths, absorb):
+    theirs, ours, _ = theirs_and_ours(version, q_rank)
+    x, options = torch.randn(B, 37, E).double(), {"is_causal": True, "absorb": absorb}
+    allowed = causal_mask(37)[None, None]
+    if lengths:
+        options["mask"] = padding_mask(torch.tensor(lengths), 37)
+        allowed = allowed & options["mask"]
+    expected, expected_weights = theirs(x, allowed)
+    output, weights = ours(x, return_weights=True, **options)
+    torch.testing.assert_close(output, expected, **CLOSE)
+    torch.testing.assert_close(weights, expected_weights, **CLOSE)
+    torch.testing.assert_close(ours(x, **options), expected, **CLOSE)  # fused
+
+
+@quietly
+@both_ways
+@pytest.mark.parametrize("version", ["v2", "v3"])
+@torch.no_grad()
+def test_hugging_face_in_one_pass_is_our_decoding(version, absorb):
+    theirs, ours, _ = theirs_and_ours(version, Q_RANK)
+    x, cache = torch.randn(B, 17, E).double(), KVCache(max_len=17)
+    parts = x.split([11, 1, 1, 3, 1], dim=1)
+    steps = [ours(part, is_causal=True, cache=cache, absorb=absorb) for part in parts]
+    expected, _ = theirs(x, causal_mask(17)[None, None])
+    torch.testing.assert_close(torch.cat(steps, dim=1), expected, **CLOSE)
+
+
+@quietly
+def test_hugging_face_scales_by_one_more_square_with_yarn():
+    """What the page says of DeepSeek-V3: its factor, 0.1 ln(40) + 1, squared."""
+    yarn = {"rope_type": "yarn", "factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+    *_, layer = theirs_and_ours("v3", None, ROPE | yarn)
+    plain = (D + TURNED) ** -0.5
+    assert layer.scaling == pytest.approx(plain * (0.1 * math.log(40) + 1) ** 2)
+    assert theirs_and_ours("v3", None)[2].scaling == pytest.approx(plain)
 
 
 @torch.no_grad()

@@ -363,6 +363,16 @@ def test_measurements_say_where_they_come_from(file):
             assert low <= median <= high
 
 
+@pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
+def test_measurements_link_to_the_code_that_made_them(file):
+    base, _, script = tables.code_url(file.stem, "1234567-dirty").rpartition("/")
+    assert base.endswith("/blob/1234567/scripts")
+    code = (ROOT / "scripts" / script).read_text(encoding="utf-8")
+    assert code.count(f"\ndef {file.stem.replace('-', '_')}(rounds: int) -> dict:\n") == 1
+    with pytest.raises(tables.BadTable, match="no script has a benchmark 'nosuch'"):
+        tables.code_url("nosuch", "1234567")
+
+
 def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "FOLDER", tmp_path / "measured")
     found = {"provenance": {"device": "处理器"}, "columns": ["n"], "units": {}, "rows": [[1], [2]]}

@@ -33,16 +33,20 @@ NEGATIVE = "#a86800"
 """The colour of numbers below zero; its luminance is 0.18 too."""
 
 HEAD_COLORS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#8a5a2b",
-    "#7f7f7f",
+    "#7755d4",
+    "#90991a",
+    "#d40077",
+    "#4d99d6",
+    "#c975a1",
+    "#6f7dff",
+    "#cc3311",
+    "#616a9f",
 )
-"""For lines and labels, one a head, told apart by colour-blind readers; the ninth starts again."""
+"""For lines and blocks, one a head, and none of them a role's; the ninth head starts again.
+
+Each has a contrast of 3 to 1 or more against white and against the dark page, and all can be told
+apart in simulated protanopia and deuteranopia, the first four best.
+"""
 
 
 def plot_weights(
@@ -117,7 +121,7 @@ def plot_heads(
         axes: where to draw, one for each head. Default: a new figure.
         queries: a label for each row of every map.
         keys: a label for each column of every map.
-        titles: what stands above each map. Default: ``head 0``, ``head 1``, ...
+        titles: what stands above each map. Default: ``head 1``, ``head 2``, ...
         columns: how many maps stand side by side in a new figure.
         annotate: as in `plot_weights`.
         vmax: as in `plot_weights`; the same for all heads.
@@ -134,13 +138,13 @@ def plot_heads(
         >>> import torch
         >>> axes = plot_heads(torch.rand(3, 5, 7), columns=2)
         >>> [ax.get_title() for ax in axes]
-        ['head 0', 'head 1', 'head 2']
+        ['head 1', 'head 2', 'head 3']
         >>> plt.close(axes[0].figure)
     """
     weights = _numbers(weights, "(H, L, S)", 3)
     vmax = _vmax(weights, vmax)
     num_heads = len(weights)
-    titles = [f"head {h}" for h in range(num_heads)] if titles is None else titles
+    titles = [f"head {h + 1}" for h in range(num_heads)] if titles is None else titles
     titles = _labels("titles", titles, num_heads)
     axes = _grid(num_heads, columns) if axes is None else np.asarray(axes, dtype=object).ravel()
     if len(axes) != num_heads:

@@ -1,5 +1,7 @@
 """What was drawn: rectangles, their colours, labels. Never pixels."""
 
+import itertools
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -134,7 +136,7 @@ def test_any_number_of_heads(heads, columns, rows):
     grid = axes[0].get_gridspec()
     assert (grid.nrows, grid.ncols) == (rows, min(heads, columns))
     for h, ax in enumerate(axes):
-        assert ax.get_title() == f"head {h}"
+        assert ax.get_title() == f"head {h + 1}"  # counted from 1, as in the formulas
         spec = ax.get_subplotspec()
         assert (spec.rowspan.start, spec.colspan.start) == divmod(h, columns)
         for (i, j), face in cells(ax).items():
@@ -157,9 +159,12 @@ def test_every_head_has_its_labels():
         assert ax.get_title() == title
 
 
+def linear(color):
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
+
+
 def luminance(color):
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return np.dot([0.2126, 0.7152, 0.0722], linear(color))
 
 
 @pytest.mark.parametrize("color", [COLORS["weights"], COLORS["output"], NEGATIVE])
@@ -168,12 +173,90 @@ def test_black_and_white_text_are_readable_on_what_fills_cells(color):
     assert (luminance(color) + 0.05) / 0.05 > 4.4
 
 
+WHITE, SLATE = "#ffffff", "#1e2129"  # the page, light and dark: hsl(225, 15%, 14%)
+
+# Machado, Oliveira & Fernandes (2009), "A Physiologically-based Model for Simulation of Color
+# Vision Deficiency", table 1, severity 1.0, https://doi.org/10.1109/TVCG.2009.113: linear RGB.
+VISION = {
+    "normal": np.eye(3),
+    "protanopia": [
+        [0.152286, 1.052583, -0.204868],
+        [0.114503, 0.786281, 0.099216],
+        [-0.003882, -0.048116, 1.051998],
+    ],
+    "deuteranopia": [
+        [0.367322, 0.860646, -0.227968],
+        [0.280085, 0.672501, 0.047413],
+        [-0.011820, 0.042940, 0.968881],
+    ],
+}
+
+
+def oklab(color, vision="normal"):
+    """Ottosson (2020), https://bottosson.github.io/posts/oklab/, times 100."""
+    seen = np.clip(VISION[vision] @ np.array(linear(color)), 0, 1)
+    lms = np.array(
+        [
+            [0.4122214708, 0.5363325363, 0.0514459929],
+            [0.2119034982, 0.6806995451, 0.1073969566],
+            [0.0883024619, 0.2817188376, 0.6299787005],
+        ]
+    )
+    lab = np.array(
+        [
+            [0.2104542553, 0.7936177850, -0.0040720468],
+            [1.9779984951, -2.4285922050, 0.4505937099],
+            [0.0259040371, 0.7827717662, -0.8086757660],
+        ]
+    )
+    return 100 * lab @ np.cbrt(lms @ seen)
+
+
+def nearest(colors, others=None, vision="normal"):
+    """The smallest distance between two of the colours, or of one to another list."""
+    pairs = itertools.product(colors, others) if others else itertools.combinations(colors, 2)
+    return min(np.linalg.norm(oklab(a, vision) - oklab(b, vision)) for a, b in pairs)
+
+
+def contrast(a, b):
+    darker, lighter = sorted([luminance(a), luminance(b)])
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_the_measures_of_colour_know_black_white_and_a_confusion():
+    assert contrast("black", "white") == pytest.approx(21)
+    assert oklab("white") == pytest.approx([100, 0, 0], abs=1e-3)
+    assert oklab("red") == pytest.approx([62.796, 22.486, 12.585], abs=1e-2)
+    red, green = "#b05000", "#008000"
+    assert nearest([red, green]) > 20
+    assert nearest([red, green], vision="deuteranopia") < 10
+
+
 def test_each_role_and_each_head_has_a_colour_of_its_own():
     assert COLORS.keys() == {"query", "key", "value", "weights", "output"}
     assert len({*COLORS.values(), NEGATIVE}) == 6
     assert len(set(HEAD_COLORS)) == len(HEAD_COLORS) == 8
+    assert not {*HEAD_COLORS} & {*COLORS.values(), NEGATIVE}
     for color in (*COLORS.values(), *HEAD_COLORS):  # readable as a shape on white and on black
         assert 0.1 < luminance(color) < 0.45
+
+
+@pytest.mark.parametrize("page", [WHITE, SLATE])
+@pytest.mark.parametrize("color", HEAD_COLORS)
+def test_heads_stand_out_from_a_light_and_a_dark_page(color, page):
+    assert contrast(color, page) >= 3
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_heads_can_be_told_apart(vision):
+    assert nearest(HEAD_COLORS, vision=vision) > 8
+    assert nearest(HEAD_COLORS[:4], vision=vision) > 13
+
+
+def test_no_head_looks_like_a_role():
+    roles = [*COLORS.values(), NEGATIVE]
+    assert nearest(HEAD_COLORS, roles) > 7
+    assert nearest(HEAD_COLORS[:4], roles) > 10
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def current_results(device: str, lenient: bool) -> dict[str, Path]:
             return found
         command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
         command += ["--lenient"] * lenient
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
         if done.returncode:
             raise PluginError(done.stdout or f"stories.py ended with code {done.returncode}")
     missing = [name for name, folder in found.items() if folder is None]
@@ -113,7 +113,7 @@ def commit_time() -> str:
     """When the commit was made: the same commit gives the same bytes."""
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "0"
+        return subprocess.run(command, capture_output=True, encoding="utf-8").stdout.strip() or "0"
     except OSError:  # no git, as in a downloaded archive
         return "0"
 

@@ -37,7 +37,7 @@ def commit() -> str:
     """The commit that is measured, and whether there was more than that; measurements aside."""
     others = f":!{FOLDER.relative_to(ROOT).as_posix()}"
     asked = ["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", ".", others]
-    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": ROOT}
     head, changed = (subprocess.run(["git", *a], **options).stdout.strip() for a in asked)
     return head + ("-dirty" if changed else "")
 

@@ -122,7 +122,7 @@ def test_a_story_that_threads_decide_fails_and_a_good_one_passes(project):
     assert done.returncode == 1
     assert done.stdout.count("in section 'threads'") == 1
     expected = f"""\
-two threads: MHATTN_THREADS=2
+two threads: MHATTN_THREADS=2 OMP_WAIT_POLICY=PASSIVE
 {path}:3: in section 'threads'
     print(torch.get_num_threads() == 1)
 expected

@@ -261,7 +261,7 @@ def allocator(rounds: int) -> dict:
         others = {name: value for name, value in os.environ.items() if name not in KEEP}
         command = [sys.executable, __file__, str(rounds)]
         done = subprocess.run(
-            command, env=others | more, capture_output=True, text=True, check=True
+            command, env=others | more, capture_output=True, encoding="utf-8", check=True
         )
         for length, *both in json.loads(done.stdout):
             rows.append([kept, length, *map(quartiles, both), ratios(*both[::-1])])

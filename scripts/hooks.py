@@ -46,7 +46,8 @@ class Site:
     def __init__(self, config):
         self.language = config.theme["language"]
         self.final = Path(config.site_dir)
-        self.results = current_results(os.environ.get("MHATTN_DEVICE", "cpu"))
+        lenient = self.command == "serve"  # who reads at home has a processor of another kind
+        self.results = current_results(os.environ.get("MHATTN_DEVICE", "cpu"), lenient)
         self.cells: dict[str, list[notebooks.Cell]] = {}
         self.texts: dict[str, str] = {}
         self.drafts = tempfile.TemporaryDirectory(prefix="mhattn-")
@@ -64,18 +65,29 @@ class Site:
 site: Site
 
 
-def current_results(device: str) -> dict[str, Path]:
+def current_results(device: str, lenient: bool) -> dict[str, Path]:
     """The folder of every story's results, after running what is missing or stale."""
     device = stories.choose_device(device)
     for _ in range(5):  # a story may change while it runs
-        if None not in (found := stories.results(device)).values():
+        if None not in (found := stories.results(device, lenient=lenient)).values():
             return found
         command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        command += ["--lenient"] * lenient
+        done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
         if done.returncode:
             raise PluginError(done.stdout or f"stories.py ended with code {done.returncode}")
-    missing = [name for name, folder in stories.results(device).items() if folder is None]
+    missing = [name for name, folder in found.items() if folder is None]
     raise PluginError(f"stories change, or lose their results, as fast as they run: {missing}")
+
+
+def warn_of_differences(results: dict[str, Path]) -> None:
+    """Where stories printed something else than their files, and so the pages, say."""
+    log = logging.getLogger("mhattn")  # not MkDocs's own: strict, it stops at a warning
+    handlers = logging.getLogger("mkdocs").handlers
+    log.handlers = [h for h in handlers if not isinstance(h, CountHandler)]
+    for folder in results.values():
+        for difference in stories.differences(folder):
+            log.warning(difference)
 
 
 def on_startup(command, dirty):
@@ -87,6 +99,8 @@ def on_config(config):
     os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
     logging.getLogger("jieba").setLevel(logging.WARNING)
     site = Site(config)
+    if site.leads:
+        warn_of_differences(site.results)
     config.extra_css = ["assets/katex/katex.min.css", "assets/site.css"]
     config.mdx_configs["pymdownx.snippets"]["base_path"] = [str(p) for p in (SNIPPETS, LABS, ROOT)]
     if site.leads and Site.command != "serve":
@@ -99,7 +113,7 @@ def commit_time() -> str:
     """When the commit was made: the same commit gives the same bytes."""
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     try:
-        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "0"
+        return subprocess.run(command, capture_output=True, encoding="utf-8").stdout.strip() or "0"
     except OSError:  # no git, as in a downloaded archive
         return "0"
 

@@ -45,7 +45,7 @@ def folder() -> Path:
             return_completed_process=True,
             cwd=draft,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
         )
         if done.returncode:
             raise KatexError(f"npm could not install KaTeX:\n{done.stderr}")
@@ -66,7 +66,6 @@ def _server() -> subprocess.Popen:
         [NODE, SCRIPTS / "katex.mjs", modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
         encoding="utf-8",
     )
 

@@ -35,9 +35,9 @@ def device_name() -> str:
 
 def commit() -> str:
     """The commit that is measured, and whether there was more than that; measurements aside."""
-    others = f":!{FOLDER.relative_to(ROOT)}"
+    others = f":!{FOLDER.relative_to(ROOT).as_posix()}"
     asked = ["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", ".", others]
-    options = {"capture_output": True, "text": True, "check": True, "cwd": ROOT}
+    options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": ROOT}
     head, changed = (subprocess.run(["git", *a], **options).stdout.strip() for a in asked)
     return head + ("-dirty" if changed else "")
 
@@ -62,8 +62,8 @@ def write(name: str, found: dict) -> None:
     text = head.removesuffix("\n}") + f',\n  "rows": [\n    {rows}\n  ]\n}}\n'
     FOLDER.mkdir(exist_ok=True)
     draft = FOLDER / f".{name}.{os.getpid()}"
-    draft.write_text(text, encoding="utf-8")
-    draft.rename(FOLDER / f"{name}.json")
+    draft.write_text(text, encoding="utf-8", newline="\n")
+    draft.replace(FOLDER / f"{name}.json")
 
 
 def main() -> int:

@@ -140,7 +140,7 @@ def fix(path: Path) -> None:
             raise ValueError(f"{path} and {other} do not have equally many {name}")
         source = iter(right)
         mine = re.sub(pattern, lambda match, source=source: next(source), mine, flags=flags)
-    path.write_text(mine, encoding="utf-8")
+    path.write_text(mine, encoding="utf-8", newline="\n")
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -28,6 +29,8 @@ def replace(final: Path, draft: Path) -> None:
 
 
 def is_running(pid: str) -> bool:
+    if sys.platform == "win32":  # there this signal is Ctrl-C; what was left stays
+        return True
     try:
         os.kill(int(pid), 0)
     except (ProcessLookupError, ValueError):

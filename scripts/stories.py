@@ -5,7 +5,7 @@ A story is a doctest (docs/snippets/*.pycon): what it prints must be what its fi
 filed in .cache/stories under a hash of all that they depend on, whole or not at all.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
-prints now into its file.
+prints now into its file; with `--arithmetic` it runs every story as other processors compute.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 from importlib.metadata import version
@@ -29,6 +30,28 @@ from tqdm import tqdm
 CACHE = ROOT / ".cache" / "stories"
 RUNNER = ["snippets.py", "stories.py", "story_runner.py", "svg.py"]
 PRELOAD = ["torch", "matplotlib.pyplot", "story_runner"]
+# Elsewhere a process cannot be forked, or not once it has loaded torch.
+START = "forkserver" if sys.platform == "linux" else "spawn"
+
+# What makes one processor add and round as another would, under each kind's name.
+ARITHMETIC = {
+    "native": {},
+    "two threads": {
+        "MHATTN_THREADS": "2",
+        "OMP_WAIT_POLICY": "PASSIVE",  # or each thread that waits takes a core
+    },
+    "AVX2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "MKL_CBWR": "AVX2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+    },
+    "SSE": {
+        "ATEN_CPU_CAPABILITY": "default",
+        "MKL_CBWR": "COMPATIBLE",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
+    },
+}
+SETTINGS = sorted({name for settings in ARITHMETIC.values() for name in settings})
 
 
 def all_stories() -> list[Path]:
@@ -44,13 +67,14 @@ def choose_device(name: str) -> str:
 
 
 def package_hash() -> str:
-    """What every result depends on besides its story: the package, the runner, the versions."""
+    """What every result depends on besides its story: package, runner, versions, arithmetic."""
     digest = hashlib.sha256()
     sources = [*ROOT.glob("mhattn/*.py"), *ROOT.glob("mhattn/*.toml")]
     for path in [*sorted(sources), *(ROOT / "scripts" / name for name in RUNNER)]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [f"{name} {version(name)}" for name in ("torch", "matplotlib", "numpy")]
-    digest.update("\n".join([platform.python_version(), *versions]).encode())
+    arithmetic = [f"{name}={os.environ.get(name)}" for name in SETTINGS]
+    digest.update("\n".join([platform.python_version(), *versions, *arithmetic]).encode())
     return digest.hexdigest()
 
 
@@ -62,7 +86,7 @@ def result_folder(story: Path, device: str, package: str) -> Path:
 def is_whole(folder: Path) -> bool:
     """Does the folder hold just the files, byte for byte, that its run wrote?"""
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         return manifest == file_hashes(folder)
     except (OSError, ValueError):
         return False
@@ -73,44 +97,77 @@ def file_hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def results(device: str = "cpu") -> dict[str, Path | None]:
+def differences(folder: Path) -> list[str]:
+    """Where a story, in the run that is filed here, printed something else than its file says."""
+    return json.loads((folder / "differences.json").read_text(encoding="utf-8"))
+
+
+def is_done(folder: Path, lenient: bool) -> bool:
+    """Is it filed, and as its file says? A lenient reader takes it with differences as well."""
+    return is_whole(folder) and (lenient or not differences(folder))
+
+
+def results(device: str = "cpu", *, lenient: bool = False) -> dict[str, Path | None]:
     """For every story, the folder with its results, or None where it has to be run."""
     package = package_hash()
     folders = {story.stem: result_folder(story, device, package) for story in all_stories()}
-    return {name: folder if is_whole(folder) else None for name, folder in folders.items()}
+    return {name: folder if is_done(folder, lenient) else None for name, folder in folders.items()}
 
 
-def _run_one(story: Path, folder: Path, device: str, answer) -> None:
+def _run_one(story: Path, folder: Path, device: str, lenient: bool, answer) -> None:
     """In a process of its own: run a story beside ``folder``, then rename it into place."""
     from story_runner import run
 
     draft = None
     try:
         draft = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=folder.parent))
-        run(story, draft, device)
-        (draft / "manifest.json").write_text(json.dumps(file_hashes(draft), indent=1))
-        if not is_whole(folder):  # another build may have been faster
-            shutil.rmtree(folder, ignore_errors=True)
-            draft.rename(folder)
-        answer.send(None)
+        different = run(story, draft, device)
+        manifest = json.dumps(file_hashes(draft), indent=1)
+        (draft / "manifest.json").write_text(manifest, encoding="utf-8")
+        put_results(draft, folder)
+        answer.send(None if lenient else "\n".join(different))
     except SnippetError as error:
         answer.send(str(error))
     except OSError as error:
-        lost = f"{story}: the results cannot be written: {error}"
-        answer.send(None if is_whole(folder) else lost)
+        answer.send(f"{story}: the results cannot be written: {error}")
     finally:
         if draft:
             shutil.rmtree(draft, ignore_errors=True)
 
 
-def run_stories(device: str, *, force: bool = False, jobs: int | None = None) -> list[str]:
-    """Run what is missing or stale, or with ``force`` all; the errors, one text a failed story."""
+def put_results(draft: Path, folder: Path) -> None:
+    """Rename the draft into place, unless another build was faster."""
+    if is_done(folder, lenient=False):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        draft.rename(folder)
+    except OSError:
+        if not is_whole(folder):
+            raise
+
+
+def run_stories(
+    chosen: list[Path],
+    device: str,
+    *,
+    force: bool = False,
+    lenient: bool = False,
+    jobs: int | None = None,
+    start: str = START,
+) -> list[str]:
+    """Run what is missing or stale, or with ``force`` all; the errors, one text a failed story.
+
+    A story that prints something else than its file says is an error unless ``lenient``: then
+    it is filed with its `differences`, and who is not lenient runs it again.
+    """
     package, errors, running = package_hash(), [], {}
-    folders = {story: result_folder(story, device, package) for story in all_stories()}
-    todo = [story for story, folder in folders.items() if force or not is_whole(folder)]
+    folders = {story: result_folder(story, device, package) for story in chosen}
+    todo = [story for story, folder in folders.items() if force or not is_done(folder, lenient)]
     make_cache(folders[story] for story in todo)
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context = multiprocessing.get_context(start)
+    if start == "forkserver":
+        context.set_forkserver_preload(PRELOAD)
     with tqdm(total=len(todo), desc="stories", disable=None) as bar:
         while todo or running:
             while todo and len(running) < (jobs or os.cpu_count() or 1):
@@ -119,7 +176,7 @@ def run_stories(device: str, *, force: bool = False, jobs: int | None = None) ->
                 if force:
                     shutil.rmtree(folders[story], ignore_errors=True)
                 process = context.Process(
-                    target=_run_one, args=(story, folders[story], device, theirs)
+                    target=_run_one, args=(story, folders[story], device, lenient, theirs)
                 )
                 process.start()
                 theirs.close()
@@ -149,18 +206,47 @@ def make_cache(folders) -> None:
         for folder in folders:
             folder.parent.mkdir(parents=True, exist_ok=True)
             old = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-            for path in old[:-8]:
+            for path in old[:-32]:
                 shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
         raise SnippetError(f"{CACHE}: the results cannot be written: {error}") from None
 
 
+def run_arithmetic(arguments: list[str]) -> list[str]:
+    """Run the stories under each kind of arithmetic, which torch reads when it is imported."""
+    failed = []
+    others = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    for kind, settings in ARITHMETIC.items():
+        print(f"{kind}:", *(f"{name}={value}" for name, value in settings.items()), flush=True)
+        command = [sys.executable, __file__, *arguments]
+        failed += [kind] * bool(subprocess.run(command, env=others | settings).returncode)
+    return [f"not the same under every arithmetic: see {', '.join(failed)}"] * bool(failed)
+
+
+def choose(names: list[str]) -> list[Path]:
+    """The stories and labs of these names, or all."""
+    known = {story.stem: story for story in all_stories()}
+    for name in names:
+        if name not in known:
+            raise SnippetError(f"there is no story {SNIPPETS / name}.pycon")
+    return [known[name] for name in names or known]
+
+
 def main() -> int:
+    sys.stdout.reconfigure(encoding="utf-8")  # whatever this machine's is: stories print symbols
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="of stories and labs; default: all")
+    parser.add_argument(
+        "--arithmetic", action="store_true", help="run them as several processors would compute"
+    )
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu")
     parser.add_argument("--force", action="store_true", help="run all, stale or not")
     parser.add_argument("--jobs", type=int, help="how many at once (default: one a core)")
+    parser.add_argument(
+        "--lenient", action="store_true", help="file a story that prints something else as well"
+    )
     parser.add_argument("--rewrite", metavar="STORY", help="rewrite a story's expected outputs")
+    parser.add_argument("--start", choices=["forkserver", "spawn"], default=START)
     options = parser.parse_args()
     # The fork server and its children must see this tree's package, not an installed one.
     path = [str(ROOT), str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")]
@@ -175,8 +261,18 @@ def main() -> int:
                 raise SnippetError(f"there is no story {story}")
             rewrite(story)
             return 0
-        device = choose_device(options.device)
-        errors = run_stories(device, force=options.force, jobs=options.jobs)
+        chosen = choose(options.names)
+        if options.arithmetic:
+            errors = run_arithmetic([arg for arg in sys.argv[1:] if arg != "--arithmetic"])
+        else:
+            errors = run_stories(
+                chosen,
+                choose_device(options.device),
+                force=options.force,
+                lenient=options.lenient,
+                jobs=options.jobs,
+                start=options.start,
+            )
     except SnippetError as error:
         errors = [str(error)]
     for error in errors:

@@ -32,38 +32,44 @@ LOOK = {
 torch.testing.assert_close(torch.zeros(()), torch.zeros(()))
 
 
-def run(story: Path, folder: Path, device: str) -> None:
-    """Run a story or lab and write its figures and ``outputs.json`` into ``folder``.
+def run(story: Path, folder: Path, device: str) -> list[str]:
+    """Run a story or lab and write its figures, outputs and differences into ``folder``.
 
     Labs run with ``device`` as torch's default. Stories print exact numbers that come from
-    the CPU's random generator, so they always run there.
+    the CPU's random generator, so they always run there. Returned are the differences: a text
+    for every example of a story that printed something else than its file says.
     """
     prepare()
-    run_section, namespace = run_lab_section, {"__name__": "__main__"}
-    if story.suffix == ".pycon":
-        run_section = run_story_section
-    else:
+    namespace, outputs, differences = {"__name__": "__main__"}, {}, []
+    if story.suffix != ".pycon":
         torch.set_default_device(device)
-    outputs = {}
     for section in sections(story).values():
-        text = run_section(section, namespace)
+        if section.is_story:
+            printed, different = run_story_section(section, namespace)
+            text = "".join(printed)
+            differences += different
+        else:
+            text = run_lab_section(section, namespace)
         outputs[section.name] = {"text": text, "figure": save_figure(section, folder)}
-    (folder / "outputs.json").write_text(json.dumps(outputs, indent=1), encoding="utf-8")
+    for name, content in (("outputs", outputs), ("differences", differences)):
+        (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+    return differences
 
 
 def prepare() -> None:
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("MHATTN_THREADS", "1")))
     warnings.simplefilter("error")
+    plt.rcdefaults()  # not the style of this machine's matplotlibrc
     plt.rcParams.update(LOOK)
     os.environ["COLUMNS"] = "80"
 
 
 class _Recorder(doctest.DocTestRunner):
-    """Notes what each example printed and stops at the first that printed something else."""
+    """Notes what each example printed, and each that printed something else than expected."""
 
-    def __init__(self, strict: bool):
+    def __init__(self):
         super().__init__(verbose=False, optionflags=0)
-        self.strict, self.got = strict, {}
+        self.got, self.differences = {}, []
 
     def report_start(self, out, test, example):
         pass
@@ -73,36 +79,35 @@ class _Recorder(doctest.DocTestRunner):
 
     def report_failure(self, out, test, example, got):
         self.got[example.lineno] = got
-        if self.strict:
-            expected, printed = (_indent(text or "nothing") for text in (example.want, got))
-            raise self.error(test, example, f"expected\n{expected}\ngot\n{printed}")
+        expected, printed = (_indent(text or "nothing") for text in (example.want, got))
+        self.differences.append(
+            self.message(test, example, f"expected\n{expected}\ngot\n{printed}")
+        )
 
     def report_unexpected_exception(self, out, test, example, exc_info):
-        raise self.error(test, example, "".join(traceback.format_exception_only(exc_info[1])))
+        why = "".join(traceback.format_exception_only(exc_info[1]))
+        raise SnippetError(self.message(test, example, why))
 
-    def error(self, test, example, why: str) -> SnippetError:
+    def message(self, test, example, why: str) -> str:
         line = test.lineno + example.lineno + 1
         code = _indent(example.source)
-        return SnippetError(f"{test.filename}:{line}: in section {test.name!r}\n{code}\n{why}")
+        return f"{test.filename}:{line}: in section {test.name!r}\n{code}\n{why}"
 
 
 def _indent(text: str) -> str:
     return "\n".join("    " + line for line in text.rstrip("\n").split("\n"))
 
 
-def run_story_section(section: Section, namespace: dict, strict: bool = True) -> str:
-    """Run a section of a story; what it prints, or a `SnippetError` where that is not expected."""
+def run_story_section(section: Section, namespace: dict) -> tuple[list[str], list[str]]:
+    """Run a section of a story: what each example printed, and where that is not expected."""
     examples = section.examples()
     test = doctest.DocTest(
         examples, namespace, section.name, str(section.path), section.line - 1, section.text
     )
     test.globs = namespace  # DocTest took a copy; sections go on where the one before stopped
-    recorder = _Recorder(strict)
+    recorder = _Recorder()
     recorder.run(test, clear_globs=False, out=lambda text: None)
-    section_got = [recorder.got[example.lineno] for example in examples]
-    if not strict:
-        return json.dumps(section_got)
-    return "".join(section_got)
+    return [recorder.got[example.lineno] for example in examples], recorder.differences
 
 
 def run_lab_section(section: Section, namespace: dict) -> str:
@@ -148,7 +153,7 @@ def rewrite(story: Path) -> None:
     namespace, lines = {"__name__": "__main__"}, story.read_text(encoding="utf-8").splitlines()
     edits = []
     for section in sections(story).values():
-        printed = json.loads(run_story_section(section, namespace, strict=False))
+        printed, _ = run_story_section(section, namespace)
         plt.close("all")
         for example, got in zip(section.examples(), printed, strict=True):
             start = section.line - 1 + example.lineno + example.source.count("\n")
@@ -156,4 +161,4 @@ def rewrite(story: Path) -> None:
             edits.append((start, start + old, [x or "<BLANKLINE>" for x in got.splitlines()]))
     for start, stop, got in reversed(edits):
         lines[start:stop] = got
-    story.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    story.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")

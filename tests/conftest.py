@@ -1,4 +1,3 @@
-import fcntl
 import functools
 import http.server
 import os
@@ -11,6 +10,7 @@ import matplotlib
 import pytest
 import stories
 import torch
+from filelock import FileLock
 from snippets import ROOT
 
 torch.set_num_threads(1)  # one a worker: more wait for each other's cores, with scratch memory each
@@ -48,7 +48,7 @@ def no_figure_left():
 def story_run():
     """The run of all stories whose results were missing or stale."""
     command = [sys.executable, ROOT / "scripts" / "stories.py"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
 
 
 @pytest.fixture(scope="session")
@@ -64,12 +64,11 @@ def site(tmp_path_factory):
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    folder = shared / "built" / "site"
-    with open(shared / "site.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = shared / "built" / "mhattn"
+    with FileLock(shared / "site.lock"):
         if not folder.is_dir():
             command = [sys.executable, ROOT / "scripts" / "build.py", "--site-dir", folder]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
             assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -80,11 +79,9 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="session")
-def home(site, tmp_path_factory):
+def home(site):
     """The site's address, served under /mhattn/ as GitHub Pages does."""
-    folder = tmp_path_factory.mktemp("served")
-    (folder / "mhattn").symlink_to(site)
-    handler = functools.partial(Quiet, directory=folder)
+    handler = functools.partial(Quiet, directory=site.parent)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

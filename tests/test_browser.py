@@ -66,7 +66,9 @@ def test_pages_are_light(visit, site, home, tmp_path_factory):
         lines.append(
             f"{len(gzip.compress(index.read_bytes())) / 1000:6.1f} kB  search index, {language}"
         )
-    (tmp_path_factory.getbasetemp() / "page-weights.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path_factory.getbasetemp() / "page-weights.txt").write_text(
+        "\n".join(lines) + "\n", encoding="utf-8"
+    )
     print("", *lines, sep="\n")
     assert min(table.values()) > 20_000, "counted too little"
     assert {name: weight for name, weight in table.items() if weight >= PAGE_LIMIT} == {}

@@ -20,7 +20,7 @@ from snippets import ROOT
 ONE = """\
 # --8<-- [start:numbers]
 >>> import os
->>> with open(os.environ["STORY_LOG"], "a") as log:
+>>> with open(os.environ["STORY_LOG"], "a", encoding="utf-8") as log:
 ...     _ = log.write("one\\n")
 >>> print(1 + 1)
 2
@@ -45,7 +45,7 @@ TWO = """\
 >>> import os, time
 >>> import matplotlib.pyplot as plt
 >>> import torch
->>> with open(os.environ["STORY_LOG"], "a") as log:
+>>> with open(os.environ["STORY_LOG"], "a", encoding="utf-8") as log:
 ...     _ = log.write("two\\n")
 >>> while "STORY_GATE" in os.environ and os.path.exists(os.environ["STORY_GATE"]):
 ...     time.sleep(0.05)
@@ -61,7 +61,7 @@ LAB = """\
 # --8<-- [start:look]
 import os
 
-with open(os.environ["STORY_LOG"], "a") as log:
+with open(os.environ["STORY_LOG"], "a", encoding="utf-8") as log:
     log.write("lab\\n")
 print("looked")
 # --8<-- [end:look]
@@ -124,7 +124,7 @@ class Project:
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             start_new_session=True,
         )
 
@@ -136,7 +136,7 @@ class Project:
 
     def ran(self):
         """The stories that ran since the last call."""
-        names = self.log.read_text().split() if self.log.exists() else []
+        names = self.log.read_text(encoding="utf-8").split() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return sorted(names)
 
@@ -156,12 +156,18 @@ class Project:
 
 @contextmanager
 def killed_at_the_end(process):
+    """Kill it with all that it started; ``said`` is then what it said."""
     try:
         yield process
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        process.said = process.communicate()[0]
+
+
+kills = pytest.mark.skipif(
+    sys.platform == "win32", reason="kills a group of processes, which Windows cannot"
+)
 
 
 def wait_until(condition, seconds=60):
@@ -257,13 +263,13 @@ def test_change_of_one_story_runs_that_story(project):
     project.edit("docs/snippets/one.pycon", "print(1 + 1)\n2", "print(1 + 2)\n3")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["one"]), said
-    assert json.loads((project.site / "downloads" / "index.ipynb").read_text())["cells"][1][
-        "outputs"
-    ] == [{"output_type": "stream", "name": "stdout", "text": "3\n"}]
+    notebook = (project.site / "downloads" / "index.ipynb").read_text(encoding="utf-8")
+    printed = {"output_type": "stream", "name": "stdout", "text": "3\n"}
+    assert json.loads(notebook)["cells"][1]["outputs"] == [printed]
 
 
 def test_change_of_the_package_runs_all(project):
-    with project.file("mhattn/masks.py").open("a") as file:
+    with project.file("mhattn/masks.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
@@ -276,6 +282,23 @@ def test_force_runs_all_one_by_one_and_gives_the_same_bytes(project, fresh):
     code, said = project.build(*command, "--site-dir", str(target))
     assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
     project.site = target
+    assert project.bytes() == fresh.bytes()
+
+
+def test_stories_started_as_on_windows_give_the_same_bytes(project, fresh):
+    shutil.rmtree(project.file(".cache/stories"))
+    code, said = project.build("scripts/stories.py", "--start", "spawn")
+    assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
+    code, said = project.build()
+    assert (code, project.ran()) == (0, []), said
+    assert project.bytes() == fresh.bytes()
+
+
+def test_style_of_this_machine_changes_nothing(project, fresh):
+    project.file("matplotlibrc").write_text("lines.linewidth: 9\n", encoding="utf-8")
+    shutil.rmtree(project.file(".cache/stories"))
+    code, said = project.build()
+    assert code == 0, said
     assert project.bytes() == fresh.bytes()
 
 
@@ -311,6 +334,7 @@ def test_failing_stories_stop_the_build(project):
     assert code == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows gives another exit code")
 def test_story_whose_process_dies_stops_the_build(project):
     project.edit("docs/snippets/two.pycon", "import torch", "os.abort()")
     assert_fails(project, "two.pycon: its process ended with exit code -6")
@@ -366,7 +390,7 @@ def test_fault_on_a_page_stops_the_build(project, page, old, new, expected):
 
 def test_unwritable_cache_is_a_clear_error(project):
     shutil.rmtree(project.file(".cache/stories"))
-    project.file(".cache/stories").write_text("a file where a folder should be")
+    project.file(".cache/stories").write_text("not a folder", encoding="utf-8")
     assert_fails(project, "stories: the results cannot be written: ")
     assert_fails(project, "the results cannot be written: ", command=["scripts/build.py"])
 
@@ -378,18 +402,20 @@ def test_damaged_results_are_computed_again(project, fresh):
     (figure,) = project.folder.glob(".cache/stories/one/*/picture.svg")
     figure.write_bytes(figure.read_bytes()[:100])
     (manifest,) = project.folder.glob(".cache/stories/two/*/manifest.json")
-    manifest.write_text(manifest.read_text().replace("clean.svg", "other.svg"))
+    text = manifest.read_text(encoding="utf-8").replace("clean.svg", "other.svg")
+    manifest.write_text(text, encoding="utf-8")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["one", "two"]), said
     assert project.bytes() == fresh.bytes()
 
 
+@kills
 def test_kill_while_stories_run(project, fresh):
     shutil.rmtree(project.file(".cache/stories"))
     before = project.bytes()
     project.gate.touch()
     with killed_at_the_end(project.start(gate=True)):
-        wait_until(lambda: project.log.exists() and "two" in project.log.read_text())
+        wait_until(lambda: project.log.exists() and "two" in project.log.read_text("utf-8"))
     project.gate.unlink()
     assert project.bytes() == before
     code, said = project.build()
@@ -398,6 +424,7 @@ def test_kill_while_stories_run(project, fresh):
     assert project.bytes() == fresh.bytes()
 
 
+@kills
 @pytest.mark.parametrize("moment", ["index.html", "zh/assets", "zh/index.html"])
 def test_kill_while_pages_are_written(project, fresh, moment):
     shutil.rmtree(project.site)
@@ -433,7 +460,7 @@ final = Path("site")
 for number in range(100):
     draft = final.with_name(f".site.{os.getpid()}")
     draft.mkdir()
-    (draft / "page").write_text(sys.argv[1])
+    (draft / "page").write_text(sys.argv[1], encoding="utf-8")
     publish.replace(final, draft)
 """
 
@@ -444,13 +471,17 @@ def test_builds_that_end_at_the_same_moment(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", SWAP]
     racing = [
         subprocess.Popen(
-            [*command, name], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+            [*command, name],
+            cwd=tmp_path,
+            env=environment,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
         )
         for name in ("first", "second")
     ]
     errors = [process.communicate(timeout=60)[1] for process in racing]
     assert [process.returncode for process in racing] == [0, 0], errors
-    assert (tmp_path / "site" / "page").read_text() in ("first", "second")
+    assert (tmp_path / "site" / "page").read_text(encoding="utf-8") in ("first", "second")
     assert [path.name for path in tmp_path.iterdir()] == ["site"]
 
 
@@ -465,16 +496,61 @@ def get(url):
         return ""
 
 
-def test_serve_shows_both_languages_and_a_change(project):
+def served_at(project):
+    """The address at which `mkdocs serve` is going to show the project."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     project.edit("mkdocs.yml", "strict: true", f"strict: true\ndev_addr: {address}")
-    url = f"http://{address}/mhattn/"
+    return f"http://{address}/mhattn/"
+
+
+@kills
+def test_serve_shows_both_languages_and_a_change(project):
+    url = served_at(project)
     with killed_at_the_end(project.start("-m", "mkdocs", "serve")):
         wait_until(lambda: "On <a" in get(url) and "On <a" in get(url + "zh/"))
         project.edit("docs/zh/index.md", "On [two]", "Changed [two]")
         wait_until(lambda: "Changed <a" in get(url + "zh/"))
     assert project.ran() == []
+
+
+def answers(process, url):
+    """The page, once it is there; None if the server ended."""
+    return wait_until(lambda: get(url) or process.poll() is not None) and get(url)
+
+
+@kills
+def test_serve_warns_of_a_story_that_prints_something_else(project):
+    """Its reader's processor is not ours. The page shows what the file says; a build fails."""
+    project.edit("docs/snippets/one.pycon", "print(1 + 1)", "print(1 + 3)")
+    project.edit("docs/snippets/two.pycon", "1.5 None", "2.5 None")
+    url = served_at(project)
+    for ran in (["one", "two"], []):  # the second time from the cache
+        with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
+            page = answers(process, url)
+            assert 'id="title"' in page
+            assert "<svg" in page
+        assert project.ran() == ran
+        assert process.said.count("WARNING") == 2
+        for words in (
+            "one.pycon:5: in section 'numbers'\n    print(1 + 3)\nexpected\n    2\ngot\n    4\n",
+            "two.pycon:11: in section 'clean'\n",
+            "expected\n    2.5 None\ngot\n    1.5 None\n",
+        ):
+            assert words in process.said
+    for command in [(), ["scripts/build.py"]]:
+        assert_fails(project, "one.pycon:5: ", "two.pycon:11: ", command=command)
+        assert project.ran() == ["one", "two"], "taken from where a lenient run filed it"
+
+
+@kills
+def test_serve_stops_at_a_story_that_raises(project):
+    project.edit("docs/snippets/one.pycon", "print(1 + 1)", "print(1 / 0)")
+    url = served_at(project)
+    with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
+        assert not answers(process, url)
+    assert "one.pycon:5: in section 'numbers'" in process.said
+    assert "ZeroDivisionError" in process.said
 
 
 # Notebooks
@@ -513,12 +589,12 @@ def test_lab_notebook_runs_from_top_to_bottom(site, tmp_path, lab):
         cwd=tmp_path,
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr
 
     def printed(path):
-        cells = json.loads(path.read_text())["cells"]
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         streams = [o for c in cells for o in c.get("outputs", []) if o.get("name") == "stdout"]
         return "".join(line for stream in streams for line in stream["text"])
 

@@ -32,7 +32,7 @@ ALONE = {"costs", "models"}
 
 def imported(module):
     """Top-level packages and modules of mhattn that a module's source imports anywhere."""
-    tree = ast.parse((PACKAGE / f"{module}.py").read_text())
+    tree = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -67,7 +67,7 @@ def test_only_plots_imports_matplotlib(module):
 
 def test_import_mhattn_does_not_import_matplotlib():
     code = "import sys, mhattn; print('matplotlib' in sys.modules, 'torch' in sys.modules)"
-    options = {"capture_output": True, "text": True, "check": True, "cwd": PACKAGE.parent}
+    options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": PACKAGE.parent}
     result = subprocess.run([sys.executable, "-c", code], **options)
     assert result.stdout.split() == ["False", "True"]
 
@@ -159,7 +159,7 @@ def test_what_the_package_exports_is_public_somewhere():
 
 @pytest.mark.parametrize("module", ["functional", "masks"])
 def test_every_public_function_is_a_section_that_pages_can_show(module):
-    source = (PACKAGE / f"{module}.py").read_text()
+    source = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
     namespace = importlib.import_module(f"mhattn.{module}")
     sections = re.findall(r"-8<-- \[start:(\w+)\]\n(.*?)\n *# --8<-- \[end:\1\]\n", source, re.S)
     assert [name for name, _ in sections] == re.findall(r"^def ([a-z]\w+)", source, re.M)
@@ -176,7 +176,7 @@ def test_version_and_type_marker():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_files_and_functions_are_short(module):
-    source = (PACKAGE / f"{module}.py").read_text()
+    source = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
     assert source.count("\n") <= 300
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef):
@@ -187,5 +187,5 @@ def test_files_and_functions_are_short(module):
 @pytest.mark.parametrize("command", ["check", "format --check"])
 def test_style(command):
     ruff = [sys.executable, "-m", "ruff", *command.split(), PACKAGE.parent]
-    done = subprocess.run(ruff, capture_output=True, text=True)
+    done = subprocess.run(ruff, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stdout

@@ -177,7 +177,7 @@ def test_sitemaps_list_every_page_with_its_other_language(site, root_url):
             }
             for page in PAGES
         }
-    robots = (site / "robots.txt").read_text().splitlines()
+    robots = (site / "robots.txt").read_text(encoding="utf-8").splitlines()
     assert robots == [f"Sitemap: {root_url}sitemap.xml", f"Sitemap: {root_url}zh/sitemap.xml"]
 
 
@@ -245,7 +245,9 @@ def run_program(code, folder):
     environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, "pasted.py"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -275,7 +277,9 @@ def expected_output(page, story_results):
         if section.is_story:
             yield from (example.want for example in section.examples())
         elif section.path.parent == LABS:
-            outputs = json.loads((story_results[section.path.stem] / "outputs.json").read_text())
+            outputs = json.loads(
+                (story_results[section.path.stem] / "outputs.json").read_text(encoding="utf-8")
+            )
             yield outputs[section.name]["text"]
 
 

@@ -111,6 +111,7 @@ for name, some in [("untrained", untrained), ("trained", model)]:
 print(f"any letter of 26: log 26 = {math.log(26):.3f}")
 guess = test_period.expand_as(repeated)[repeated].log().mean()
 print(f"any letter of the sequence: mean log period = {guess:.3f}")
+assert repeats < guess / 10  # the text below relies on it
 # --8<-- [end:losses]
 
 # %%
@@ -128,7 +129,7 @@ def head_weights(model, tokens):
 
 before = head_weights(untrained, tokens)
 after = head_weights(model, tokens)
-names = [f"{layer}.{head}" for layer in range(2) for head in range(4)]
+names = [f"{layer}.{head}" for layer in (1, 2) for head in (1, 2, 3, 4)]
 print(after.shape)
 print(names)
 torch.testing.assert_close(after.sum(dim=-1), torch.ones(1, 8, 15))
@@ -208,6 +209,11 @@ for s, name in enumerate(score_names):
     trained, baseline = scores_after[s, head], scores_before[s].max()
     numbers = f"{trained:9.2f}{baseline:11.2f}{uniform_scores[s]:9.2f}"
     print(f"{name:9} {names[head]}{numbers}")
+for s in (1, 2, 4):  # prev, first, match: far above both baselines
+    assert scores_after[s].max() > 1.4 * scores_before[s].max()
+    assert scores_after[s].max() > 2 * uniform_scores[s]
+assert scores_after[3].max() < scores_before[3].max()  # flat
+assert best["prev"] < 4 <= best["match"]  # in layer 1, in layer 2
 # --8<-- [end:best]
 
 
@@ -226,6 +232,7 @@ draw_large(best["prev"], torch.ones(15, 15).tril(-1).triu(-1))
 to_previous = after[0, best["prev"]].diagonal(-1)  # queries 1 to 14
 early, late = to_previous[:10].mean(), to_previous[10:].mean()
 print(f"to the previous token: queries 1-10 {early:.2f}, later {late:.2f}")
+assert early > 2 * late
 # --8<-- [end:large-previous]
 
 # %%
@@ -234,6 +241,7 @@ draw_large(best["match"], follows(tokens)[0])
 to_start = after[0, best["match"], :, 0]  # (L,)
 one, two = to_start[1:8].mean(), to_start[8:].mean()
 print(f"to ^ in round one {one:.2f}, in round two {two:.2f}")
+assert one > 0.5 > 0.1 > two
 # --8<-- [end:large-prefix]
 
 # %%
@@ -259,6 +267,7 @@ moved = round_two.abs().sum(dim=-1).mean(dim=-1) / 2  # (N,)
 for h, name in enumerate(names):
     print(f"{name}   {moved[h]:.2f}")
 print("most:", names[moved.argmax()])
+assert moved[4:].min() > 2 * moved[:4].max()  # layer 2, layer 1
 # --8<-- [end:solution-shuffle]
 
 
@@ -275,21 +284,27 @@ def without(model, heads):
 
 
 print(f"all heads           {repeated_loss(model):.3f}")
+single = []
 for head, name in enumerate(names):
-    loss = repeated_loss(without(model, [head]))
-    print(f"without {name}         {loss:.3f}")
+    single.append(repeated_loss(without(model, [head])))
+    print(f"without {name}         {single[-1]:.3f}")
 others = [head for head in range(4, 8) if head != best["match"]]
 alone = repeated_loss(without(model, others))
-print(f"only {names[best['match']]} in layer 1 {alone:.3f}")
+print(f"only {names[best['match']]} in layer 2 {alone:.3f}")
+assert alone > 1.5 * max(single[4:])
 # --8<-- [end:solution-zero]
 
 # %%
 # --8<-- [start:solution-period]
 print("period    match   6 back")
+six_back = {}
 for period in range(4, 13):
     some = draw(50, period)[0][:, :LENGTH]  # (50, L)
     weights = head_weights(model, some)  # (50, N, L, L)
     match = head_scores(weights, some)[4, best["match"]]
     back = weights[:, best["match"]].diagonal(-6, -2, -1).mean()
     print(f"{period:6d}{match:9.2f}{back:9.2f}")
+    assert match > 0.5
+    six_back[period] = back.item()
+assert six_back.pop(7) > 2 * max(six_back.values())
 # --8<-- [end:solution-period]

@@ -1,9 +1,19 @@
 """Multi-head attention, written to be read."""
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from mhattn.cache import KVCache
-from mhattn.costs import AttentionCost, attention_cost
+from mhattn.costs import AttentionCost, CostStep, attention_cost
+from mhattn.flex import (
+    alibi_mod,
+    causal_mod,
+    padding_mod,
+    strided_mod,
+    window_block_mask,
+    window_mod,
+)
 from mhattn.functional import (
     attention,
     attention_scores,
@@ -23,50 +33,93 @@ from mhattn.linear import (
     linear_attention_weights,
 )
 from mhattn.masks import causal_mask, padding_mask, sink_mask, strided_mask, window_mask
+from mhattn.model_sizes import LatentSizes, ModelSizes, known_model, known_models
 from mhattn.modules import MultiHeadAttention
+from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
+from mhattn.relative import LearnedBias, RelativePosition
 from mhattn.sparse import SparseAttention, local_attention, strided_attention
+from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
 from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
-from mhattn.tracing import Trace, trace
+from mhattn.timing import measure_seconds, peak_bytes
+from mhattn.tracing import Trace, TraceStep, trace
+
+if TYPE_CHECKING:
+    from mhattn.plots import plot_heads, plot_weights
+
 
 __all__ = [
+    "Alibi",
     "AttentionCost",
     "AttentionGradients",
+    "CostStep",
+    "GatherModel",
     "KVCache",
     "LatentAttention",
+    "LatentSizes",
+    "LearnedBias",
     "LinearAttention",
+    "LinkedTokens",
+    "ModelSizes",
     "MultiHeadAttention",
+    "Position",
+    "RelativePosition",
+    "Rotary",
     "SparseAttention",
     "Sums",
     "Trace",
+    "TraceStep",
+    "alibi_mod",
     "attention",
     "attention_cost",
     "attention_gradients",
     "attention_scores",
     "attention_weights",
+    "balanced",
     "block_sums",
     "causal_mask",
+    "causal_mod",
     "elu_plus_one",
     "fold_heads",
+    "known_model",
+    "known_models",
     "latent_attention",
     "linear_attention",
     "linear_attention_weights",
+    "linked_tokens",
     "local_attention",
+    "measure_seconds",
     "merge_heads",
     "merge_sums",
     "padding_mask",
+    "padding_mod",
+    "peak_bytes",
+    "plot_heads",
+    "plot_weights",
     "pool_kv_heads",
     "sink_mask",
+    "sinusoidal_positions",
     "split_heads",
     "strided_attention",
     "strided_mask",
+    "strided_mod",
     "tiled_attention",
     "tiles",
     "trace",
+    "train_models",
     "unfold_heads",
+    "window_block_mask",
     "window_mask",
+    "window_mod",
 ]
 
 try:
     __version__ = version("mhattn")
 except PackageNotFoundError:  # a checkout that is not installed
     __version__ = "0+unknown"
+
+
+def __getattr__(name: str) -> Any:
+    """Import what draws when it is asked for: importing the package doesn't load matplotlib."""
+    if name in ("plot_heads", "plot_weights"):
+        return getattr(importlib.import_module("mhattn.plots"), name)
+    raise AttributeError(f"module 'mhattn' has no attribute {name!r}")

@@ -36,42 +36,69 @@ def attend_in_windows(
         mask = mask.reshape(-1, S)  # (B * H, S)
     inputs = (share_heads(x, query) for x in (query, key, value))
     query, key, value = map(_three_axes, inputs)  # (B * H, L or S, D)
+    if torch.compiler.is_compiling():
+        output = _gathered(query, key, value, size, attend, mask, ahead)
+        return output.reshape(*lead, L, output.shape[-1])
     outputs = []
-    for begin, end, n in _parts(L, S, size, ahead):
-        rows = (end - begin) // n  # queries of a block
+    for begin, n, rows in _parts(L, S, size, ahead):
+        end = begin + n * rows
         low = max(0, begin + S - L - back)
         high = min(S, end + S - L + ahead)
-        columns = high - low - (n - 1) * rows  # keys of a block
-        cut = functools.partial(_overlapping, low=low, high=high, size=columns, step=rows)
-        q = query[:, begin:end].unflatten(1, (n, rows))
-        k, v = cut(key).mT, cut(value).mT  # (B * H, n, columns, D)
+        columns = high - low if n == 1 else rows + back + ahead  # keys of a block
+        cut = functools.partial(_pieces, low=low, high=high, size=columns, step=rows)
+        q = query[:, begin:end].unflatten(1, (n, rows))  # (B * H, n, rows, D)
+        k, v = cut(key), cut(value)  # (B * H, n, columns, D)
         distance = _distance(rows, columns, begin + S - L - low, q.device)
         seen = (distance <= back) & (distance >= -ahead)
         if mask is not None:
-            seen = seen & cut(mask)[:, :, None]
-        outputs.append(attend(q, k, v, seen).flatten(1, 2))
+            seen = seen & cut(mask[..., None]).mT  # (B * H, n, rows, columns)
+        outputs.append(attend(q, k, v, mask=seen).flatten(1, 2))
     output = torch.cat(outputs, dim=1)  # (B * H, L, D_v)
     return output.reshape(*lead, L, output.shape[-1])
 
 
+def _gathered(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    size: int,
+    attend: Callable[..., Tensor],
+    mask: Tensor | None,
+    ahead: int,
+) -> Tensor:
+    """The same with one kind of block, so that one compiled graph serves all lengths."""
+    L, S, rows = query.shape[1], key.shape[1], max(SHORTEST_BLOCK, size // 2)
+    block = torch.arange(L // rows + 2, device=query.device)[:, None] * rows  # at least two
+    row = block + torch.arange(rows, device=query.device)  # (n, rows)
+    column = block + torch.arange(rows + size - 1 + ahead, device=query.device)
+    column = column + (S - L) - (size - 1)  # (n, columns)
+    distance = row[:, :, None] + (S - L) - column[:, None]  # (n, rows, columns)
+    seen = (distance < size) & (distance >= -ahead) & ((column >= 0) & (column < S))[:, None]
+    row, column = row.clamp(max=L - 1), column.clamp(min=0, max=S - 1)
+    if mask is not None:
+        seen = seen & mask[:, column][:, :, None]  # (B * H, n, rows, columns)
+    output = attend(query[:, row], key[:, column], value[:, column], mask=seen)
+    return output.flatten(1, 2)[:, :L]  # (B * H, L, D_v)
+
+
 def _parts(L: int, S: int, size: int, ahead: int) -> list[tuple[int, int, int]]:
-    """Where parts of the queries begin and end, and how many blocks they are.
+    """Where parts of the queries begin, how many blocks they are, and of how many queries each.
 
     In the middle part, all blocks reach equally many keys. The windows of the first part begin
-    before the first key, those of the last one may end behind the last key.
+    before the first key, those of the last one may end behind the last key: they are one block.
     """
     block = max(SHORTEST_BLOCK, size // 2)
     start = min(max(0, size - 1 - (S - L)), L)
     blocks = max(0, (L - ahead - start) // block)
     stop = start + blocks * block
-    parts = [(0, start, 1), (start, stop, blocks), (stop, L, 1)]
-    return [part for part in parts if part[0] < part[1]]
+    parts = [(0, 1, start), (start, blocks, block), (stop, 1, L - stop)]
+    return [part for part in parts if part[1] * part[2] > 0]
     # --8<-- [end:attend_in_windows]
 
 
-def _overlapping(x: Tensor, low: int, high: int, size: int, step: int) -> Tensor:
-    """Pieces of one stretch of positions, as a view."""
-    return x[:, low:high].unfold(1, size, step)
+def _pieces(x: Tensor, low: int, high: int, size: int, step: int) -> Tensor:
+    """Overlapping pieces of one stretch of positions, as a view."""
+    return x[:, low:high].unfold(1, size, step).mT
 
 
 def _distance(rows: int, columns: int, shift: int, device: torch.device) -> Tensor:
@@ -86,17 +113,18 @@ def _three_axes(x: Tensor) -> Tensor:
 
 # --8<-- [start:attend_with_log_sum]
 def attend_with_log_sum(
-    query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float
 ) -> Tensor:
     """With the log-sum-exp of the scores as a last column.
 
     One head after another: its blocks are views, which a product over all heads would copy.
     """
-    hide = torch.zeros_like(seen, dtype=query.dtype)
-    hide = hide.masked_fill(~seen, -math.inf)
+    hide = torch.zeros_like(mask, dtype=query.dtype)
+    hide = hide.masked_fill(~mask, -math.inf)
+    hide = hide.expand(*query.shape[:3], key.shape[2])
     outputs = []
-    for q, k, v in zip(query, key, value, strict=True):
-        scores = torch.baddbmm(hide, q, k.mT, alpha=scale)  # (n, L, S)
+    for hidden, q, k, v in zip(hide, query, key, value, strict=True):
+        scores = torch.baddbmm(hidden, q, k.mT, alpha=scale)  # (n, L, S)
         top = scores.detach().amax(dim=-1, keepdim=True)
         terms = scores.sub_(top).exp_()
         total = terms.sum(dim=-1, keepdim=True)  # (n, L, 1)
@@ -144,5 +172,5 @@ def attend_far(
     output = attention(*inputs, is_causal=True, scale=scale)
     output = output[..., : D_v + 1].transpose(-3, -2).flatten(-3, -2)
     output = output[..., max(0, -skip) : output.shape[-2] - fill, :]
-    return output.split([D_v, 1], dim=-1)
+    return output[..., :D_v], output[..., D_v:]
     # --8<-- [end:attend_far]

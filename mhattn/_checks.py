@@ -1,7 +1,7 @@
 """What the functions ask of their arguments: each error names the argument, the rule and the value.
 
-Used as ``check.mask(mask, shape)``. But for `lengths`, no check looks at a tensor's data, so none
-makes a GPU wait, and `torch.compile` runs them once.
+Used as ``check.mask(mask, shape)``. But for `lengths` and `distances`, no check looks at a tensor's
+data, so none makes a GPU wait; these two are left out where `torch.compile` makes a graph.
 """
 
 import functools
@@ -59,7 +59,13 @@ def grad_output(grad_output: Any, shape: Sequence[int]) -> None:
 def mask(mask: Any, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(f"mask must be a tensor of booleans, True = may attend, got {_kind(mask)}")
-    _broadcasts("mask", mask, shape, letters)
+    try:
+        _broadcasts("mask", mask, shape, letters)
+    except ValueError as error:
+        if mask.ndim == 2 and len(shape) == 4 and mask.shape == (shape[0], shape[-1]):
+            hint = "; for one row a sequence, (B, S), pass mask[:, None, None] or padding_mask()"
+            raise ValueError(f"{error}{hint}") from None
+        raise
 
 
 def bias(bias: Any, shape: Sequence[int]) -> None:
@@ -87,6 +93,17 @@ def scale(scale: float | None) -> None:
         raise ValueError(f"scale must be positive and finite, got {scale}")
 
 
+def cache_is_causal(cache: Any, is_causal: bool) -> None:
+    if cache is not None and not is_causal:
+        raise ValueError(f"with a cache, is_causal must be True, got {is_causal}")
+
+
+def only_without_key(**given: Any) -> None:
+    for name, x in given.items():
+        if x is not None:
+            raise ValueError(f"with {name}, key must be None or the query, got another tensor")
+
+
 def dropout(dropout: float) -> None:
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout must be in [0, 1), got {dropout}")
@@ -111,7 +128,7 @@ def divides(name: str, number: int, what: str, size: int) -> None:
 
 
 def at_least(name: str, number: int, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool) or not isinstance(number, int | torch.SymInt):
         raise TypeError(f"{name} must be an integer, got {type(number).__name__}")
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
@@ -141,11 +158,42 @@ def pairs(name: str, number: int, base: float) -> None:
         raise ValueError(f"base must be greater than 1, got {base}")
 
 
+def positions(positions: Any, x: Tensor, name: str = "positions") -> None:
+    if not isinstance(positions, Tensor) or positions.dtype not in INTEGERS:
+        raise TypeError(f"{name} must be a tensor of integers, got {_kind(positions)}")
+    shape = x.shape[0], x.shape[-2]
+    if tuple(positions.shape) not in (shape[1:], (1, *shape[1:]), shape):
+        rule = f"(L,) = {shape[1:]} or (B, L) = {shape}"
+        raise ValueError(f"{name} must be {rule}, got {tuple(positions.shape)}")
+
+
+def rows(rows: Any) -> None:
+    if not isinstance(rows, Tensor) or rows.dtype not in INTEGERS:
+        raise TypeError(f"rows must be a tensor of integers, got {_kind(rows)}")
+    axes("rows", rows, 1, exactly=True)
+
+
+def pair_of_positions(pair: tuple[Any, Any] | None, query: Tensor, key: Tensor) -> None:
+    if pair is not None:
+        positions(pair[0], query, "positions of queries")
+        positions(pair[1], key, "positions of keys")
+
+
+def distances(distance: Tensor, what: str, most: int) -> None:
+    if torch.compiler.is_compiling():
+        return  # a graph cannot ask for numbers
+    wrong = distance[distance.abs() >= most]
+    if len(wrong):
+        raise ValueError(f"positions must be less than {what}={most} apart, got {wrong[0].item()}")
+
+
 def lengths(lengths: Any, num_keys: int) -> None:
     if not isinstance(lengths, Tensor) or lengths.dtype not in INTEGERS:
         raise TypeError(f"lengths must be a tensor of integers, got {_kind(lengths)}")
     if lengths.ndim not in (1, 2):
         raise ValueError(f"lengths must have 1 or 2 axes, got shape {tuple(lengths.shape)}")
+    if torch.compiler.is_compiling():
+        return  # a graph cannot ask for numbers
     wrong = lengths[(lengths < 0) | (lengths > num_keys)]
     if len(wrong):
         raise ValueError(f"lengths must be in 0..S = 0..{num_keys}, got {wrong[0].item()}")

@@ -40,7 +40,7 @@ def attend_block(
     if mask is not None:
         allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
         weights = scores.masked_fill_(~allowed, -torch.inf).softmax(dim=-1)
-        weights = weights.masked_fill(blind, 0.0)
+        weights = weights if blind is None else weights.masked_fill(blind, 0.0)
     else:
         if is_causal:  # the last query stands beside the last key
             L = query.shape[-2]
@@ -107,16 +107,16 @@ def by_blocks(
     dropout: float,
     return_weights: bool,
 ) -> tuple[Tensor, Tensor | None]:
-    """`attend_block` for all queries; in training, what it makes is forgotten until needed."""
+    """`attend_block` for all queries; in training, blocks are computed again when needed."""
     shape, S = query.shape, key.shape[-2]
     key, value = share_heads(key, query), share_heads(value, query)
     mask = None if mask is None else _for_heads(mask, (*shape[:-1], S))
     query, key, value = map(four_axes, (query, key, value))  # (B, H, L or S, D)
     B, H, L, _ = query.shape
     room = _room(query)
-    rows = min(max(32, room // S), 128)
-    heads = max(1, room // (min(rows, L) * S))
-    sizes = max(1, room // (min(heads, H) * min(rows, L) * S)), heads, rows
+    at_once = min(max(32, room // S), 128)  # queries
+    heads = max(1, room // (min(at_once, L) * S))
+    sizes = max(1, room // (min(heads, H) * min(at_once, L) * S)), heads, at_once
     run = _again_if_trained(query, key, value, *vectors)
     output = query.new_zeros(query.shape)
     weights = query.new_zeros(B, H, L, S) if return_weights else None
@@ -130,6 +130,34 @@ def by_blocks(
             weights[*here, rows, :seen] = shares
     return output.view(shape), None if weights is None else weights.view(*shape[:-1], S)
     # --8<-- [end:by_blocks]
+
+
+# --8<-- [start:at_distances]
+def at_distances(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    vectors: Sequence[Tensor],
+    distance: Tensor,
+    is_causal: bool,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """The definition, for keys at any distance ``(L, S)`` or ``(B, 1, L, S)``."""
+    key_vectors, value_vectors = vectors
+    reach = len(key_vectors) // 2
+    key, value = share_heads(key, query), share_heads(value, query)
+    scores = query @ key.mT  # (..., L, S)
+    place = (distance.clamp(-reach, reach) + reach).expand(scores.shape)  # (..., L, S)
+    scores = scores + (query @ key_vectors.T).gather(-1, place)
+    allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
+    weights = scores.masked_fill(~allowed, -math.inf).softmax(dim=-1)
+    weights = weights if blind is None else weights.masked_fill(blind, 0.0)
+    weights = F.dropout(weights, dropout)
+    shares = weights.new_zeros(*weights.shape[:-1], len(value_vectors))
+    shares = shares.scatter_add(-1, place, weights)  # what each distance got
+    return weights @ value + shares @ value_vectors, weights
+    # --8<-- [end:at_distances]
 
 
 # --8<-- [start:backwards]
@@ -183,11 +211,11 @@ def biased_by_blocks(
     if is_causal and mask is None:
         distance = torch.arange(table.shape[-1], device=table.device) - table.shape[-1] // 2
         table = table.masked_fill(distance > 0, -math.inf)
-    rows = CAUSAL_ROWS if is_causal else ROWS
-    heads = max(1, _room(query) // 4 // (B * min(rows, L) * D * group)) * group
+    at_once = CAUSAL_ROWS if is_causal else ROWS  # queries
+    heads = max(1, _room(query) // 4 // (B * min(at_once, L) * D * group)) * group
     run = _again_if_trained(table)
     output = query.new_zeros(B, H, L, value.shape[-1])
-    sizes = B, heads, rows
+    sizes = B, heads, at_once
     for here, rows, seen in _blocks((B, H, L), S, is_causal, sizes):
         shared = here[0], slice(here[1].start // group, here[1].stop // group)
         inputs = query[*here, rows], key[*shared, :seen], value[*shared, :seen]
@@ -218,14 +246,14 @@ def _room(x: Tensor) -> int:
 
 
 def _again_if_trained(*inputs: Tensor) -> Callable[..., Any]:
-    """Calls a function; if there will be gradients, what it makes is forgotten until then."""
+    """Call a function, with activation checkpointing if gradients will be needed."""
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return functools.partial(checkpoint, use_reentrant=False)
     return lambda function, *arguments: function(*arguments)
 
 
 def _for_heads(mask: Tensor, shape: Sequence[int]) -> Tensor:
-    """With an entry for each sequence and head, but none that is not there yet for queries."""
+    """Expand over batch and heads; keep a query axis of size 1."""
     check.mask(mask, shape)
     mask = torch.atleast_2d(mask)
     return four_axes(mask.expand(*shape[:-2], *mask.shape[-2:]))

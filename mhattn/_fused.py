@@ -1,13 +1,14 @@
 """The way to torch's fused kernels, and what it shares with the written-out formula.
 
-`torch.nn.functional.scaled_dot_product_attention` falls back to the written-out formula, with all
-its scores in memory, if it gets fewer or more than four axes, a mask or a bias of three, values of
-another width than the keys, rows whose numbers do not lie side by side, or, in float32 on a GPU,
-grouped heads. Here each of them is put into a form that stays fused.
+On a CPU, `torch.nn.functional.scaled_dot_product_attention` falls back to the written-out formula,
+with all its scores in memory, if it gets fewer or more than four axes, a mask or a bias of three,
+values of another width than the keys, or rows whose numbers do not lie side by side; on a GPU, if
+it gets grouped heads in float32. Here each of them is put into a form that stays fused.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +20,9 @@ from mhattn import _checks as check
 def allowed_and_blind(
     mask: Tensor | None, is_causal: bool, shape: Sequence[int], device: torch.device
 ) -> tuple[Tensor, Tensor | None]:
-    """Who may see whom, and who is blind: has no key to see; None if nobody can be.
+    """Which keys each query may see, and which queries see none: None if there can be none.
 
-    The blind are let see every key, so that no softmax is over nothing; callers zero the result.
+    Rows without keys are opened, so that softmax is finite; callers set their result to zero.
     """
     num_queries, num_keys = shape[-2:]
     allowed = torch.ones(num_queries, num_keys, dtype=torch.bool, device=device)
@@ -70,7 +71,8 @@ def fused_attention(
 ) -> Tensor:
     """`attention` without weights; its arguments have been checked."""
     shape = (*query.shape[:-1], key.shape[-2])  # (..., L, S)
-    is_causal = is_causal and shape[-2] > 1  # the last query sees every key
+    if shape[-2] == 1:
+        is_causal = False  # the last query sees every key
     blind = None
     if bias is not None:
         bias = bias[(None,) * (4 - bias.ndim)].to(query.dtype)  # with three axes, torch falls back
@@ -82,21 +84,27 @@ def fused_attention(
         if query.ndim > 4 and mask.ndim > 3:
             mask = mask.expand(*shape[:-3], *mask.shape[-3:]).flatten(0, -4)
         is_causal = False
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    options = {"is_causal": is_causal, "scale": scale, "dropout_p": dropout}
-    mixed = _put_in_form(query, key, value, mask, options)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    mixed = _put_in_form(query, key, value, mask, is_causal, scale, dropout)
     return mixed if blind is None else mixed.masked_fill(blind, 0.0)
 
 
 # --8<-- [start:form]
 def _put_in_form(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    dropout: float,
 ) -> Tensor:
     """Four axes, one width, each row in one piece; and back."""
     width = max(query.shape[-1], value.shape[-1])
-    four = [_widen(four_axes(x), width) for x in (query, key, value)]
+    q, k, v = (_widen(four_axes(x), width) for x in (query, key, value))
     mask = None if mask is None else four_axes(mask)
-    mixed = _grouped(*four, mask, options)[..., : value.shape[-1]]
+    sdpa = functools.partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale)
+    mixed = _grouped(sdpa, q, k, v, mask, is_causal)[..., : value.shape[-1]]
     return mixed.reshape(*query.shape[:-1], value.shape[-1])
 
 
@@ -115,21 +123,25 @@ def _widen(x: Tensor, width: int) -> Tensor:
 
 # --8<-- [start:grouped]
 def _grouped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: dict
+    sdpa: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
 ) -> Tensor:
     """Four axes and one width; heads may be grouped."""
     kv_heads, group = key.shape[1], query.shape[1] // key.shape[1]
-    sdpa = F.scaled_dot_product_attention
     if group == 1:
-        return sdpa(query, key, value, mask, **options)
-    if _is_one_row(mask) and not options["is_causal"]:
+        return sdpa(query, key, value, mask, is_causal=is_causal)
+    if _is_one_row(mask) and not is_causal:
         packed = query.unflatten(1, (kv_heads, group))  # (B, H_kv, group, L, D)
         packed = packed.flatten(2, 3)  # (B, H_kv, group * L, D)
-        mixed = sdpa(packed, key, value, mask, **options)
-        return mixed.unflatten(2, (group, -1)).flatten(1, 2)  # (B, H, L, D)
+        mixed = sdpa(packed, key, value, mask)  # (B, H_kv, group * L, D)
+        return mixed.reshape(query.shape)  # (B, H, L, D)
     if query.is_cuda and query.dtype == torch.float32:
         key, value = share_heads(key, query), share_heads(value, query)
-    return sdpa(query, key, value, mask, enable_gqa=True, **options)
+    return sdpa(query, key, value, mask, is_causal=is_causal, enable_gqa=True)
     # --8<-- [end:grouped]
 
 

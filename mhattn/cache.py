@@ -23,6 +23,8 @@ class KVCache:
     2024, https://arxiv.org/abs/2309.17453). They are handed out right before the window, as if
     nothing had stood between. For this they are copied there in each call.
 
+    ``positions`` are those of the keys handed out last, ``(B, S)``, if they were given.
+
     Args:
         max_len: how many tokens it has room for; with a window, any number may come.
         window: how many of the last tokens are kept. Default: all.
@@ -57,7 +59,8 @@ class KVCache:
         self.max_len = max_len
         self.window = window
         self.sinks = sinks
-        self._memory: tuple[Tensor, ...] | None = None
+        self.positions: Tensor | None = None
+        self._memory: tuple[Tensor, ...] = ()
         self.reset()
 
     def __len__(self) -> int:
@@ -71,10 +74,15 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Bytes set aside, in use or not; 0 before the first token."""
-        return sum(memory.nbytes for memory in self._memory or ())
+        return sum(memory.nbytes for memory in self._memory)
 
     def append(
-        self, key: Tensor, value: Tensor, move: Callable[[Tensor, int], Tensor] | None = None
+        self,
+        key: Tensor,
+        value: Tensor,
+        *,
+        move: Callable[[Tensor, int], Tensor] | None = None,
+        positions: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Take in new tokens.
 
@@ -84,14 +92,17 @@ class KVCache:
             move: if positions are part of the keys, ``move(keys, by)`` gives the sinks' keys so
                 many positions later, as `Position.move` does. With it, the sinks stand right
                 before the window; without, where they stood in the text.
+            positions: integers ``(L,)`` or ``(B, L)``, to be kept beside the keys: in each call or
+                in none, and not with sinks.
 
         Returns:
             The keys and values of all tokens that a new one may see, the new ones last:
             mostly views of the cache's memory, good until the next call.
 
         Raises:
-            TypeError: key or value is not a tensor of floats.
-            ValueError: there is no room left, or the shapes do not fit.
+            TypeError: key or value is not a tensor of floats, or positions not one of integers.
+            ValueError: there is no room left, the shapes do not fit, or positions are given in
+                some calls only or beside sinks.
 
         Examples:
             >>> cache = KVCache(window=2, sinks=1)
@@ -101,8 +112,12 @@ class KVCache:
             tensor([0., 4., 5.])
         """
         _check(key, value, self._memory)
-        new = key.detach(), value.detach()
-        if self._memory is None:
+        new: tuple[Tensor, ...] = key.detach(), value.detach()
+        if positions is not None:
+            check.positions(positions, key)
+            new += (positions.expand(key.shape[0], -1)[:, None, :, None],)  # (B, 1, L, 1)
+        self._check_positions(positions)
+        if not self._memory:
             self._memory = tuple(self._set_aside(x) for x in new)
         self._place_sinks(move)
         number, room = key.shape[2], self._memory[0].shape[2] - self.sinks
@@ -117,16 +132,76 @@ class KVCache:
         self.seen += number
         if self.window is not None:
             self._drop(visible)
-        return visible
+        self.positions = visible[2][:, 0, :, 0] if len(visible) == 3 else None
+        return visible[0], visible[1]
 
     def reset(self) -> None:
         """Forget all tokens; the memory stays."""
         self.seen = self._start = self._end = 0
 
+    def crop(self, length: int) -> None:
+        """Forget all tokens but the first ones, as if the others had never come.
+
+        For speculative decoding, which takes tokens in and gives some back, and to go on from an
+        earlier place.
+
+        Args:
+            length: how many tokens stay.
+
+        Raises:
+            TypeError: length is not an integer.
+            ValueError: length is negative or more than have been seen, or a window has dropped
+                tokens that would be needed again.
+
+        Examples:
+            >>> cache = KVCache(max_len=8)
+            >>> _ = cache.append(*torch.zeros(2, 1, 3, 5, 7))
+            >>> cache.crop(2)
+            >>> len(cache)
+            2
+        """
+        check.at_least("length", length, 0)
+        if length > self.seen:
+            raise ValueError(f"length must be at most the {self.seen} tokens seen, got {length}")
+        if self.dropped and length < self.seen:
+            rule = f"{self.seen}, since a window has dropped {self.dropped} tokens"
+            raise ValueError(f"length must be {rule}, got {length}")
+        self._end -= self.seen - length
+        self.seen = length
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let each sequence go on from another one, as beam search needs.
+
+        Args:
+            rows: integers ``(B_new,)``: which sequence each new one continues.
+
+        Raises:
+            TypeError: rows is not a tensor of integers.
+            ValueError: rows does not have one axis.
+
+        Examples:
+            >>> cache = KVCache(max_len=8)
+            >>> key = torch.arange(2.0)[:, None, None, None]  # (B, H_kv, L, D)
+            >>> _ = cache.append(key, key)
+            >>> cache.reorder(torch.tensor([1, 1, 0]))
+            >>> keys, _ = cache.append(*torch.zeros(2, 3, 1, 1, 1))
+            >>> keys[..., 0, 0].flatten()
+            tensor([1., 1., 0.])
+        """
+        check.rows(rows)
+        self._memory = tuple(memory.index_select(0, rows) for memory in self._memory)
+
+    def _check_positions(self, positions: Tensor | None) -> None:
+        if positions is not None and self.sinks > 0:
+            raise ValueError(f"positions must be None with sinks, got sinks={self.sinks}")
+        if self._memory and (positions is None) != (len(self._memory) == 2):
+            rule = "None" if positions is not None else "given"
+            got = "none" if positions is None else f"shape {tuple(positions.shape)}"
+            raise ValueError(f"positions must be {rule} as before, got {got}")
+
     def _set_aside(self, x: Tensor) -> Tensor:
-        room = self.max_len if self.window is None else 2 * (self.window + self.sinks)
-        shape = (*x.shape[:2], room, x.shape[3])
-        return torch.empty(shape, dtype=x.dtype, device=x.device)
+        room = 2 * (self.window + self.sinks) if self.window is not None else self.max_len or 0
+        return x.new_empty(*x.shape[:2], room, x.shape[3])
 
     def _write(self, new: tuple[Tensor, ...]) -> None:
         """Behind what is there."""
@@ -140,18 +215,19 @@ class KVCache:
         return tuple(memory[:, :, held] for memory in self._memory)
 
     def _start_again(self, new: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The memory is full: what is still needed moves to the front."""
+        """Move what is still needed to the front, for the memory is full."""
+        keep = self.sinks + (self.window or 0)
         visible = new
         if len(self) > 0:
             pairs = zip(self._held(), new, strict=True)
             visible = tuple(torch.cat(pair, dim=2) for pair in pairs)
         self._start = self._end = 0
-        self._write(tuple(x[:, :, -(self.sinks + self.window) :] for x in visible))
+        self._write(tuple(x[:, :, -keep:] for x in visible))
         return visible
 
     def _drop(self, visible: tuple[Tensor, ...]) -> None:
         """Keep the sinks and the window, of which the next token itself will be the last."""
-        keep = self.sinks + self.window - 1
+        keep = self.sinks + (self.window or 0) - 1
         if self.sinks > 0 and keep < self.seen == visible[0].shape[2]:  # the first time
             for memory, x in zip(self._memory, visible, strict=True):
                 memory[:, :, -self.sinks :] = x[:, :, : self.sinks]
@@ -161,23 +237,21 @@ class KVCache:
         """From the end of the memory to right before the window, over what is dropped."""
         if self.sinks == 0 or self.dropped == 0:
             return
-        key, value = (memory[:, :, -self.sinks :] for memory in self._memory)
+        key, value = (memory[:, :, -self.sinks :] for memory in self._memory[:2])
         if move is not None:
             key = move(key, self.dropped)
         place = slice(self._start, self._start + self.sinks)
-        for memory, x in zip(self._memory, (key, value), strict=True):
+        for memory, x in zip(self._memory[:2], (key, value), strict=True):
             memory[:, :, place] = x
 
     # --8<-- [end:KVCache]
 
 
-def _check(key: Tensor, value: Tensor, memory: tuple[Tensor, ...] | None) -> None:
+def _check(key: Tensor, value: Tensor, memory: tuple[Tensor, ...]) -> None:
     check.floats("key", key)
     check.axes("key", key, 4, exactly=True)
     check.value(value, key)
-    if memory is None:
-        return
-    for name, x, old in zip(("key", "value"), (key, value), memory, strict=True):
+    for name, x, old in zip(("key", "value"), (key, value), memory[:2], strict=False):
         like, got = (*old.shape[:2], "L", old.shape[3]), tuple(x.shape)
         if x.shape[:2] != old.shape[:2] or x.shape[3] != old.shape[3]:
             raise ValueError(f"{name} must be {like} as before, got {got}")

@@ -7,11 +7,11 @@ biases, scaling, masking and dropout. The softmax is counted apart, in exponenti
 
 from dataclasses import dataclass
 
-__all__ = ["AttentionCost", "Step", "attention_cost"]
+__all__ = ["AttentionCost", "CostStep", "attention_cost"]
 
 
 @dataclass(frozen=True)
-class Step:
+class CostStep:
     """One product of matrices, perhaps many at once.
 
     Attributes:
@@ -56,7 +56,7 @@ class AttentionCost:
         exponentials: how many the softmax computes, one for each score.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CostStep, ...]
     exponentials: int
 
     @property
@@ -74,14 +74,16 @@ class AttentionCost:
         """Of all steps, without the softmax."""
         return sum(step.flops for step in self.steps)
 
-    def __getitem__(self, name: str) -> Step:
+    def __getitem__(self, name: str) -> CostStep:
         for step in self.steps:
             if step.name == name:
                 return step
         raise KeyError(f"no step {name!r}, only {', '.join(step.name for step in self.steps)}")
 
     def __str__(self) -> str:
-        rows = [("step", "product", "parameters", "multiplications", "flops")]
+        rows: list[tuple[str, ...]] = [
+            ("step", "product", "parameters", "multiplications", "flops")
+        ]
         for step in self.steps:
             numbers = (step.parameters, step.multiplications, step.flops)
             rows.append((step.name, step.product, *(f"{n:,}" for n in numbers)))
@@ -149,17 +151,17 @@ def attention_cost(
     key_len, num_kv_heads = sizes["key_len"], sizes["num_kv_heads"]
     _check_divides("num_kv_heads", num_kv_heads, "num_heads", num_heads)
 
-    def project(name: str, length: int, width_in: int, width_out: int) -> Step:
+    def project(name: str, length: int, width_in: int, width_out: int) -> CostStep:
         parameters = (width_in + bias) * width_out
-        return Step(name, 1, batch * length, width_in, width_out, parameters)
+        return CostStep(name, 1, batch * length, width_in, width_out, parameters)
 
     q_width, kv_width = num_heads * head_dim, num_kv_heads * head_dim
     steps = (
         project("query", query_len, embed_dim, q_width),
         project("key", key_len, embed_dim, kv_width),
         project("value", key_len, embed_dim, kv_width),
-        Step("scores", batch * num_heads, query_len, head_dim, key_len),
-        Step("mix", batch * num_heads, query_len, key_len, head_dim),
+        CostStep("scores", batch * num_heads, query_len, head_dim, key_len),
+        CostStep("mix", batch * num_heads, query_len, key_len, head_dim),
         project("output", query_len, q_width, embed_dim),
     )
     return AttentionCost(steps, exponentials=batch * num_heads * query_len * key_len)

@@ -4,6 +4,7 @@ B batch, H heads, H_kv heads of key and value, L queries, S keys, D head_dim; ..
 """
 
 import math
+from typing import Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -59,8 +60,8 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
 def attention_weights(
     query: Tensor,
     key: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     bias: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
@@ -113,13 +114,52 @@ def attention_weights(
     # --8<-- [end:attention_weights]
 
 
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    bias: Tensor | None = ...,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    dropout: float = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    bias: Tensor | None = ...,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    dropout: float = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    bias: Tensor | None = ...,
+    is_causal: bool = ...,
+    scale: float | None = ...,
+    dropout: float = ...,
+    return_weights: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
 # --8<-- [start:attention]
 def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     bias: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
@@ -172,7 +212,7 @@ def attention(
             check.bias(bias, (*query.shape[:-1], key.shape[-2]))
         return fused_attention(query, key, value, mask, is_causal, scale, dropout, bias)
     key, value = share_heads(key, query), share_heads(value, query)
-    weights = attention_weights(query, key, mask, bias=bias, is_causal=is_causal, scale=scale)
+    weights = attention_weights(query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
     weights = F.dropout(weights, dropout)
     return weights @ value, weights  # (..., L, D_v), (..., L, S)
     # --8<-- [end:attention]
@@ -271,5 +311,6 @@ def unfold_heads(x: Tensor, num_heads: int) -> Tensor:
     """
     check.axes("x", x, 3, exactly=True)
     check.divides("num_heads", num_heads, "the first axis of x", x.shape[0])
-    return x.unflatten(0, (x.shape[0] // num_heads, num_heads))  # (B, H, L, D)
+    heads: Tensor = x.unflatten(0, (x.shape[0] // num_heads, num_heads))
+    return heads  # (B, H, L, D)
     # --8<-- [end:unfold_heads]

@@ -37,8 +37,8 @@ def attention_gradients(
     key: Tensor,
     value: Tensor,
     grad_output: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
 ) -> AttentionGradients:
@@ -83,12 +83,9 @@ def attention_gradients(
     wide = torch.promote_types(query.dtype, torch.float32)
     inputs = query, key, value
     q, k, v, grad = (x.to(wide) for x in (*inputs, grad_output))
-    options = {"is_causal": is_causal, "scale": scale}
-    weights = attention_weights(q, k, mask, **options)  # (..., L, S)
-    shared = share_heads(k, q), share_heads(v, q)
-    gradients = _backward(q, *shared, grad, weights, scale)
-    gradients = map(_add_shared, gradients, inputs)
-    return AttentionGradients(*gradients)
+    weights = attention_weights(q, k, mask=mask, is_causal=is_causal, scale=scale)  # (..., L, S)
+    gradients = _backward(q, share_heads(k, q), share_heads(v, q), grad, weights, scale)
+    return AttentionGradients(*map(_add_shared, gradients, inputs))
     # --8<-- [end:attention_gradients]
 
 

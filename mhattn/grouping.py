@@ -72,5 +72,6 @@ def _mean_heads(rows: Tensor, num_kv_heads: int, head_dim: int) -> Tensor:
     """Rows of a weight, or entries of a bias: mean over each group of heads."""
     sizes = (num_kv_heads, -1, head_dim)
     groups = rows.unflatten(0, sizes)  # (H_kv, group, D, ...)
-    return groups.mean(dim=1).flatten(0, 1)  # (H_kv * D, ...)
+    means: Tensor = groups.mean(dim=1)  # (H_kv, D, ...)
+    return means.flatten(0, 1)  # (H_kv * D, ...)
     # --8<-- [end:mean_heads]

@@ -5,8 +5,7 @@ position and is shared by all heads. DeepSeek-AI (2024), https://arxiv.org/abs/2
 Letters of its own: R is the latent's width, D_R the width of the part that is turned.
 """
 
-from collections import OrderedDict
-from typing import Any
+from typing import Literal, overload
 
 import torch
 from torch import Tensor, nn
@@ -14,23 +13,59 @@ from torch import Tensor, nn
 from mhattn import _checks as check
 from mhattn.cache import KVCache
 from mhattn.functional import attention, merge_heads, split_heads
-from mhattn.positions import Rotary
+from mhattn.positions import Attended, Rotary
 
 __all__ = ["LatentAttention", "latent_attention"]
 
 
+@overload
+def latent_attention(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    absorb: bool | None = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def latent_attention(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    absorb: bool | None = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def latent_attention(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    absorb: bool | None = ...,
+    return_weights: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
 # --8<-- [start:latent_attention]
 def latent_attention(
     query: Tensor,
     kept: Tensor,
     k_up: Tensor,
     v_up: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     return_weights: bool = False,
     absorb: bool | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Attended:
     """Attend to tokens of which only a latent and a shared key are kept.
 
     Section 2.1 of DeepSeek-AI (2024), https://arxiv.org/abs/2405.04434. There are two orders
@@ -66,45 +101,66 @@ def latent_attention(
     if absorb is None:
         absorb = _fewer_if_absorbed(query.shape[-2], kept.shape[-2], k_up, v_up)
     way = _absorbed if absorb else _expanded
-    options = {"is_causal": is_causal, "return_weights": return_weights}
-    return way(query, kept, k_up, v_up, mask=mask, **options)
+    return way(query, kept, k_up, v_up, mask, is_causal, return_weights)
     # --8<-- [end:latent_attention]
 
 
 # --8<-- [start:expanded]
 def _expanded(
-    query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor, **options: Any
-) -> Tensor | tuple[Tensor, Tensor]:
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    return_weights: bool,
+) -> Attended:
     """Each head's own keys and values, for every token."""
     heads, _, rank = k_up.shape
     latent, shared = kept[..., :rank], kept[..., rank:]  # (B, 1, S, R), (B, 1, S, D_R)
     key = torch.einsum("bsr,hdr->bhsd", latent[:, 0], k_up)  # (B, H, S, D)
     key = torch.cat([key, shared.expand(-1, heads, -1, -1)], dim=-1)  # (B, H, S, D + D_R)
     value = torch.einsum("bsr,hvr->bhsv", latent[:, 0], v_up)  # (B, H, S, D_v)
-    return attention(query, key, value, **options)
+    return attention(
+        query, key, value, mask=mask, is_causal=is_causal, return_weights=return_weights
+    )
     # --8<-- [end:expanded]
 
 
 # --8<-- [start:absorbed]
 def _absorbed(
-    query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor, **options: Any
-) -> Tensor | tuple[Tensor, Tensor]:
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+    return_weights: bool,
+) -> Attended:
     """All heads attend to the rows kept, whose first numbers are the values.
 
-    Fused kernels want values as wide as keys. They get the whole row, so that nothing is copied,
-    and what they mix of its last numbers is dropped.
+    PyTorch's fused kernel for the CPU wants values as wide as keys. It gets the whole row, so that
+    nothing is copied, and what it mixes of the row's last numbers is dropped.
     """
     _, size, rank = k_up.shape
     scale = query.shape[-1] ** -0.5  # of the heads, not of the row
     content, turned = query[..., :size], query[..., size:]
     content = torch.einsum("bhld,hdr->bhlr", content, k_up)  # (B, H, L, R)
     query = torch.cat([content, turned], dim=-1)  # (B, H, L, R + D_R)
-    value = kept[..., :rank] if options["return_weights"] else kept
-    attended = attention(query, kept, value, scale=scale, **options)
-    mixed, *weights = attended if options["return_weights"] else (attended,)
+    value = kept[..., :rank] if return_weights else kept
+    attended = attention(
+        query,
+        kept,
+        value,
+        mask=mask,
+        is_causal=is_causal,
+        scale=scale,
+        return_weights=return_weights,
+    )
+    mixed, weights = attended if isinstance(attended, tuple) else (attended, None)
     mixed = mixed[..., :rank]  # (B, H, L, R)
     output = torch.einsum("bhlr,hvr->bhlv", mixed, v_up)  # (B, H, L, D_v)
-    return (output, *weights) if weights else output
+    return output if weights is None else (output, weights)
     # --8<-- [end:absorbed]
 
 
@@ -153,6 +209,8 @@ class LatentAttention(nn.Module):
         value_dim: width ``D_v`` of a head's value. Default: ``nope_dim``.
         q_rank: width of a latent that queries are computed from. Default: there is none.
         base: as in `Rotary`.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         TypeError: a width or the number of heads is not an integer.
@@ -178,6 +236,8 @@ class LatentAttention(nn.Module):
         value_dim: int | None = None,
         q_rank: int | None = None,
         base: float = 10_000.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check.pairs("rope_dim", rope_dim, base)
@@ -188,28 +248,32 @@ class LatentAttention(nn.Module):
         for name in ("embed_dim", "num_heads", "kv_rank", "nope_dim", "value_dim"):
             check.at_least(name, getattr(self, name), 1)
 
-        q_width = num_heads * (nope_dim + rope_dim)
-        if q_rank is None:
-            self.q_proj = nn.Linear(embed_dim, q_width, bias=False)
-        else:
+        if q_rank is not None:
             check.at_least("q_rank", q_rank, 1)
-            down, up = (embed_dim, q_rank), (q_rank, q_width)
-            self.q_proj = self._through_a_latent(down, up)
-        self.kv_down = nn.Linear(embed_dim, kv_rank, bias=False)
-        self.kv_norm = nn.RMSNorm(kv_rank, eps=1e-6)
-        self.k_rope = nn.Linear(embed_dim, rope_dim, bias=False)
-        self.k_up = nn.Linear(kv_rank, num_heads * nope_dim, bias=False)
-        self.v_up = nn.Linear(kv_rank, num_heads * self.value_dim, bias=False)
-        self.out_proj = nn.Linear(num_heads * self.value_dim, embed_dim, bias=False)
-        self.position = Rotary(rope_dim, base)
-        self.reset_parameters()
 
-    @staticmethod
-    def _through_a_latent(down: tuple[int, int], up: tuple[int, int]) -> nn.Sequential:
-        steps = OrderedDict(down=nn.Linear(*down, bias=False))
-        steps["norm"] = nn.RMSNorm(down[1], eps=1e-6)
-        steps["up"] = nn.Linear(*up, bias=False)
-        return nn.Sequential(steps)
+        def linear(inputs: int, outputs: int) -> nn.Linear:
+            return nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype)
+
+        def norm(width: int) -> nn.RMSNorm:
+            return nn.RMSNorm(width, eps=1e-6, device=device, dtype=dtype)
+
+        q_width = num_heads * (nope_dim + rope_dim)
+        self.q_proj: nn.Module
+        if q_rank is None:
+            self.q_proj = linear(embed_dim, q_width)
+        else:
+            self.q_proj = nn.Sequential()
+            self.q_proj.add_module("down", linear(embed_dim, q_rank))
+            self.q_proj.add_module("norm", norm(q_rank))
+            self.q_proj.add_module("up", linear(q_rank, q_width))
+        self.kv_down = linear(embed_dim, kv_rank)
+        self.kv_norm = norm(kv_rank)
+        self.k_rope = linear(embed_dim, rope_dim)
+        self.k_up = linear(kv_rank, num_heads * nope_dim)
+        self.v_up = linear(kv_rank, num_heads * self.value_dim)
+        self.out_proj = linear(num_heads * self.value_dim, embed_dim)
+        self.position = Rotary(rope_dim, base, device=device)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Initialise all matrices anew, Xavier uniform by their own sizes."""
@@ -218,13 +282,15 @@ class LatentAttention(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
             elif isinstance(module, nn.RMSNorm):
                 nn.init.ones_(module.weight)
+        self.position.reset_parameters()
 
-    def compress(self, x: Tensor, start: int = 0) -> Tensor:
+    def compress(self, x: Tensor, start: int = 0, *, positions: Tensor | None = None) -> Tensor:
         """Compute what is kept of each token.
 
         Args:
             x: ``(B, L, embed_dim)``.
-            start: position of the first token.
+            start: position of the first token; the others follow one by one.
+            positions: integers ``(L,)`` or ``(B, L)``, the position of each, instead of start.
 
         Returns:
             ``(B, 1, L, kv_rank + rope_dim)``: the latent, and behind it the shared key, turned.
@@ -235,52 +301,89 @@ class LatentAttention(nn.Module):
             torch.Size([2, 1, 5, 10])
         """
         latent = self.kv_norm(self.kv_down(x))  # (B, L, R)
-        shared = self.position.rotate(self.k_rope(x)[:, None], start)  # (B, 1, L, D_R)
+        shared = self.k_rope(x)[:, None]  # (B, 1, L, D_R)
+        shared = self.position.rotate(shared, start, positions=positions)
         return torch.cat([latent[:, None], shared], dim=-1)  # (B, 1, L, R + D_R)
 
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        positions: Tensor | None = ...,
+        cache: KVCache | None = ...,
+        absorb: bool | None = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        positions: Tensor | None = ...,
+        cache: KVCache | None = ...,
+        absorb: bool | None = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
     def forward(
         self,
         query: Tensor,
         *,
         mask: Tensor | None = None,
         is_causal: bool = False,
+        positions: Tensor | None = None,
         return_weights: bool = False,
         cache: KVCache | None = None,
         absorb: bool | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Attended:
         """Attend from each token to all of them.
 
         Args:
             query: ``(B, L, embed_dim)``.
             mask: as in `mhattn.modules.MultiHeadAttention`.
             is_causal: as in `mhattn.modules.MultiHeadAttention`.
+            positions: as in `mhattn.modules.MultiHeadAttention`.
             return_weights: also return the weights of every head.
             cache: holds what is kept of earlier tokens, as keys, with values of no width. S then
-                counts these too. Use one for each layer, with ``is_causal``.
+                counts these too. One for each layer, for causal attention.
             absorb: as in `latent_attention`.
 
         Returns:
             ``(B, L, embed_dim)``, or that and the weights, ``(B, H, L, S)``.
 
         Raises:
-            TypeError: query is not a tensor of floats, or mask not of booleans.
-            ValueError: the shapes do not fit, or the cache is full.
+            TypeError: query is not a tensor of floats, mask not of booleans, or positions not of
+                integers.
+            ValueError: the shapes do not fit, the cache is full, or it is used without
+                ``is_causal``.
         """
         check.sequence("query", query, "embed_dim", self.embed_dim)
+        check.cache_is_causal(cache, is_causal)
         start = 0 if cache is None else cache.seen
-        kept = self.compress(query, start)  # (B, 1, L, R + D_R)
+        kept = self.compress(query, start, positions=positions)  # (B, 1, L, R + D_R)
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D + D_R)
         content, turned = query.split([self.nope_dim, self.rope_dim], dim=-1)
-        turned = self.position.rotate(turned, start)
+        turned = self.position.rotate(turned, start, positions=positions)
         query = torch.cat([content, turned], dim=-1)
         if cache is not None:
             kept, _ = cache.append(kept, kept[..., :0])  # (B, 1, S, R + D_R)
-        ups = (up.weight.unflatten(0, (self.num_heads, -1)) for up in (self.k_up, self.v_up))
-        options = {"is_causal": is_causal, "return_weights": return_weights, "absorb": absorb}
-        attended = latent_attention(query, kept, *ups, mask, **options)
-        heads, *weights = attended if return_weights else (attended,)  # (B, H, L, D_v)
-        output = self.out_proj(merge_heads(heads))  # (B, L, E)
-        return (output, *weights) if weights else output
+        attended = latent_attention(
+            query,
+            kept,
+            self.k_up.weight.unflatten(0, (self.num_heads, -1)),  # (H, D, R)
+            self.v_up.weight.unflatten(0, (self.num_heads, -1)),  # (H, D_v, R)
+            mask=mask,
+            is_causal=is_causal,
+            return_weights=return_weights,
+            absorb=absorb,
+        )
+        heads, weights = attended if isinstance(attended, tuple) else (attended, None)
+        output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
+        return output if weights is None else (output, weights)
 
     # --8<-- [end:LatentAttention]
 

@@ -5,6 +5,8 @@ single key, only two sums over them, of ``phi(k) v^T`` and of ``phi(k)``. Kathar
 (2020), https://arxiv.org/abs/2006.16236.
 """
 
+from typing import Literal, overload
+
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +14,7 @@ from mhattn import _checks as check
 from mhattn._chunked import FeatureMap, causal, first_state, hide, not_zero, see_all
 from mhattn._fused import allowed_and_blind, share_heads
 from mhattn.functional import merge_heads, split_heads
-from mhattn.modules import MultiHeadAttention
+from mhattn.modules import MultiHeadAttention, reset_projections
 
 __all__ = ["LinearAttention", "elu_plus_one", "linear_attention", "linear_attention_weights"]
 
@@ -43,8 +45,8 @@ def elu_plus_one(x: Tensor) -> Tensor:
 def linear_attention_weights(
     query: Tensor,
     key: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     feature_map: FeatureMap = elu_plus_one,
 ) -> Tensor:
@@ -87,13 +89,39 @@ def linear_attention_weights(
     # --8<-- [end:linear_attention_weights]
 
 
+@overload
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    feature_map: FeatureMap = ...,
+    state: Tensor | None = ...,
+    chunk_size: int = ...,
+    return_state: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    feature_map: FeatureMap = ...,
+    state: Tensor | None = ...,
+    chunk_size: int = ...,
+    return_state: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
 # --8<-- [start:linear_attention]
 def linear_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     feature_map: FeatureMap = elu_plus_one,
     state: Tensor | None = None,
@@ -164,9 +192,6 @@ def linear_attention(
     # --8<-- [end:linear_attention]
 
 
-SIZES = ("embed_dim", "num_heads", "head_dim", "kdim", "vdim")
-
-
 # --8<-- [start:LinearAttention]
 class LinearAttention(nn.Module):
     """`mhattn.modules.MultiHeadAttention` with linear attention in place of softmax attention.
@@ -183,6 +208,8 @@ class LinearAttention(nn.Module):
         vdim: width of the value. Default: ``embed_dim``.
         bias: whether the four projections add a bias.
         feature_map: as in `linear_attention`.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         TypeError: a width or the number of heads is not an integer.
@@ -206,16 +233,54 @@ class LinearAttention(nn.Module):
         vdim: int | None = None,
         bias: bool = True,
         feature_map: FeatureMap = elu_plus_one,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        options = {"head_dim": head_dim, "kdim": kdim, "vdim": vdim, "bias": bias}
-        softmax = MultiHeadAttention(embed_dim, num_heads, **options)  # checks and initialises
-        for name, projection in softmax.named_children():
-            self.add_module(name, projection)
-        for name in SIZES:
-            setattr(self, name, getattr(softmax, name))
+        softmax = MultiHeadAttention(  # checks and initialises
+            embed_dim,
+            num_heads,
+            head_dim=head_dim,
+            kdim=kdim,
+            vdim=vdim,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
+        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, softmax.head_dim
+        self.kdim, self.vdim = softmax.kdim, softmax.vdim
+        self.q_proj, self.k_proj = softmax.q_proj, softmax.k_proj
+        self.v_proj, self.out_proj = softmax.v_proj, softmax.out_proj
         self.feature_map = feature_map
 
+    def reset_parameters(self) -> None:
+        """Initialise the projections anew, as `mhattn.modules.MultiHeadAttention` does."""
+        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        state: Tensor | None = ...,
+        return_state: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        state: Tensor | None = ...,
+        return_state: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
     def forward(
         self,
         query: Tensor,
@@ -253,19 +318,22 @@ class LinearAttention(nn.Module):
         check.sequence("query", query, "embed_dim", self.embed_dim)
         check.sequence("key", key, "kdim", self.kdim)
         check.sequence("value", value, "vdim", self.vdim)
-        inputs = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         heads, state = linear_attention(
-            *(split_heads(x, self.num_heads) for x in inputs),  # (B, H, L, D), (B, H, S, D)
-            mask,
+            split_heads(self.q_proj(query), self.num_heads),  # (B, H, L, D)
+            split_heads(self.k_proj(key), self.num_heads),  # (B, H, S, D)
+            split_heads(self.v_proj(value), self.num_heads),  # (B, H, S, D)
+            mask=mask,
             is_causal=is_causal,
             feature_map=self.feature_map,
             state=state,
             return_state=True,
         )
-        output = self.out_proj(merge_heads(heads))  # (B, L, E)
+        output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
         return (output, state) if return_state else output
 
     # --8<-- [end:LinearAttention]
 
     def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)}" for name in SIZES[:3])
+        return ", ".join(
+            f"{name}={getattr(self, name)}" for name in ("embed_dim", "num_heads", "head_dim")
+        )

@@ -1,6 +1,8 @@
 """Multi-head attention as a module: it holds the projections and calls `mhattn.functional`."""
 
-from typing import Self
+import functools
+from collections.abc import Callable
+from typing import Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
@@ -8,9 +10,17 @@ from torch import Tensor, nn
 from mhattn import _checks as check
 from mhattn.cache import KVCache
 from mhattn.functional import attention, merge_heads, split_heads
-from mhattn.positions import Position
+from mhattn.positions import Attended, Position
 
 __all__ = ["MultiHeadAttention"]
+
+
+def reset_projections(*projections: nn.Linear) -> None:
+    """Xavier uniform, each matrix by its own size; biases are zero."""
+    for proj in projections:
+        nn.init.xavier_uniform_(proj.weight)
+        if proj.bias is not None:
+            nn.init.zeros_(proj.bias)
 
 
 # --8<-- [start:MultiHeadAttention]
@@ -36,7 +46,9 @@ class MultiHeadAttention(nn.Module):
         vdim: width of the value. Default: ``embed_dim``.
         bias: whether the four projections add a bias.
         dropout: share of the weights set to zero, in training only.
-        position: how the layer hears of positions, from `mhattn.positions`. Default: not at all.
+        position: how positions enter, from `mhattn.positions`. Default: they do not.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         TypeError: a width or a number of heads is not an integer, or position no `Position`.
@@ -65,6 +77,8 @@ class MultiHeadAttention(nn.Module):
         bias: bool = True,
         dropout: float = 0.0,
         position: Position | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check.at_least("embed_dim", embed_dim, 1)
@@ -87,20 +101,45 @@ class MultiHeadAttention(nn.Module):
         check.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
 
         q_width, kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        self.q_proj = nn.Linear(embed_dim, q_width, bias)
-        self.k_proj = nn.Linear(self.kdim, kv_width, bias)
-        self.v_proj = nn.Linear(self.vdim, kv_width, bias)
-        self.out_proj = nn.Linear(q_width, embed_dim, bias)
+        self.q_proj = nn.Linear(embed_dim, q_width, bias, device, dtype)
+        self.k_proj = nn.Linear(self.kdim, kv_width, bias, device, dtype)
+        self.v_proj = nn.Linear(self.vdim, kv_width, bias, device, dtype)
+        self.out_proj = nn.Linear(q_width, embed_dim, bias, device, dtype)
         self.position = position
-        self.reset_parameters()
+        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:
-        """Initialise the projections anew."""
-        for proj in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            nn.init.xavier_uniform_(proj.weight)
-            if proj.bias is not None:
-                nn.init.zeros_(proj.bias)
+        """Initialise the projections and the position anew."""
+        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+        if self.position is not None:
+            self.position.reset_parameters()
 
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        positions: Tensor | None = ...,
+        cache: KVCache | None = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        positions: Tensor | None = ...,
+        cache: KVCache | None = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
     def forward(
         self,
         query: Tensor,
@@ -109,9 +148,10 @@ class MultiHeadAttention(nn.Module):
         *,
         mask: Tensor | None = None,
         is_causal: bool = False,
+        positions: Tensor | None = None,
         return_weights: bool = False,
         cache: KVCache | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Attended:
         """Attend from the query to the key and value.
 
         Args:
@@ -121,9 +161,12 @@ class MultiHeadAttention(nn.Module):
             mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
                 (`torch.nn.MultiheadAttention` means the opposite).
             is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
+            positions: where each token of the query stands, integers ``(L,)`` or ``(B, L)``: for
+                sequences that are padded on the left, or several in one. For self-attention;
+                masks and ``is_causal`` go by the order of the tokens all the same.
             return_weights: also return the weights of every head.
             cache: holds the keys and values of earlier tokens, and takes in those of this call:
-                S then counts all of them. Use one for each layer, with ``is_causal``. If it
+                S then counts all of them. One for each layer, for causal self-attention. If it
                 has sinks, positions are those among the S keys: nothing stands between the
                 sinks and the window.
 
@@ -132,11 +175,18 @@ class MultiHeadAttention(nn.Module):
             ``(B, H, L, S)``.
 
         Raises:
-            TypeError: an input is not a tensor of floats, or mask not of booleans.
-            ValueError: the shapes do not fit, or there is a value but no key.
+            TypeError: an input is not a tensor of floats, mask not of booleans, or positions not
+                of integers.
+            ValueError: the shapes do not fit, there is a value but no key, or positions or a
+                cache beside a key of its own, or a cache without ``is_causal``.
         """
         if key is None and value is not None:
             raise ValueError("value needs a key, got a value and key=None")
+        if positions is not None and self.position is None:
+            raise ValueError("positions need a layer with a position, got position=None")
+        check.cache_is_causal(cache, is_causal)
+        if key is not None and key is not query:
+            check.only_without_key(cache=cache, positions=positions)
         key = query if key is None else key
         value = key if value is None else value
         check.sequence("query", query, "embed_dim", self.embed_dim)
@@ -145,22 +195,26 @@ class MultiHeadAttention(nn.Module):
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
-        attend, move = attention, None
+        dropout = self.dropout if self.training else 0.0
+        attend: Callable[..., Attended] = attention
+        move = None
         if self.position is not None:
             start = 0 if cache is None else cache.seen
-            query = self.position.rotate(query, start + key.shape[-2] - query.shape[-2])
-            key = self.position.rotate(key, start)
+            given = {} if positions is None else {"positions": positions}
+            query = self.position.rotate(query, start + key.shape[2] - query.shape[2], **given)
+            key = self.position.rotate(key, start, **given)
             attend, move = self.position.attend, self.position.move
         if cache is not None:
-            key, value = cache.append(key, value, move)
-        options = {"is_causal": is_causal, "return_weights": return_weights}
-        options["dropout"] = self.dropout if self.training else 0.0
-        attended = attend(query, key, value, mask, **options)
-        heads, weights = attended if return_weights else (attended, None)  # (B, H, L, D)
-        output = self.out_proj(merge_heads(heads))  # (B, L, E)
-        return (output, weights) if return_weights else output
-
-    # --8<-- [end:MultiHeadAttention]
+            key, value = cache.append(key, value, move=move, positions=positions)
+        keys = positions if cache is None else cache.positions
+        if positions is not None and keys is not None:
+            attend = functools.partial(attend, positions=(positions, keys))
+        options = {"dropout": dropout, "is_causal": is_causal, "return_weights": return_weights}
+        attended = attend(query, key, value, mask=mask, **options)
+        heads, weights = attended if isinstance(attended, tuple) else (attended, None)
+        output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
+        return output if weights is None else (output, weights)
+        # --8<-- [end:MultiHeadAttention]
 
     def extra_repr(self) -> str:
         sizes = ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "dropout")
@@ -258,7 +312,7 @@ PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 # --8<-- [start:separate]
 def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """From PyTorch's names to ours, where ``in_proj`` is three projections in one."""
-    ours = {}
+    ours: dict[str, Tensor] = {}
     for name, tensor in state.items():
         if name.startswith("in_proj_"):
             parts = zip(PROJECTIONS, tensor.chunk(3), strict=True)

@@ -89,14 +89,15 @@ def plot_weights(
     """
     weights = _numbers(weights, "(L, S)", 2)
     vmax = _vmax(weights, vmax)
-    labels = _labels("queries", queries, len(weights)), _labels("keys", keys, weights.shape[1])
+    _check_labels("queries", queries, len(weights))
+    _check_labels("keys", keys, weights.shape[1])
     if ax is None:
         _, ax = plt.subplots()
     ax.add_collection(_cells(weights, vmax, color), autolim=False)
     if annotate is not None:
         for (i, j), number in np.ndenumerate(weights):
             ax.text(j, i, format(number, annotate), ha="center", va="center")
-    _frame(ax, weights.shape, *labels)
+    _frame(ax, weights.shape, queries, keys)
     if title is not None:
         ax.set_title(title)
     return ax
@@ -145,13 +146,21 @@ def plot_heads(
     vmax = _vmax(weights, vmax)
     num_heads = len(weights)
     titles = [f"head {h + 1}" for h in range(num_heads)] if titles is None else titles
-    titles = _labels("titles", titles, num_heads)
+    _check_labels("titles", titles, num_heads)
     axes = _grid(num_heads, columns) if axes is None else np.asarray(axes, dtype=object).ravel()
     if len(axes) != num_heads:
         raise ValueError(f"axes must be one for each of {num_heads} heads, got {len(axes)}")
-    options = {"annotate": annotate, "vmax": vmax, "color": color, "queries": queries, "keys": keys}
     for ax, head, title in zip(axes, weights, titles, strict=True):
-        plot_weights(head, ax=ax, title=title, **options)
+        plot_weights(
+            head,
+            ax=ax,
+            queries=queries,
+            keys=keys,
+            annotate=annotate,
+            vmax=vmax,
+            color=color,
+            title=title,
+        )
     return axes
 
 
@@ -163,7 +172,7 @@ def _cells(weights: np.ndarray, vmax: float, color: str) -> PolyCollection:
     colors = np.empty((weights.size, 4))
     colors[:, :3] = np.where(weights.reshape(-1, 1) < 0, to_rgb(NEGATIVE), to_rgb(color))
     colors[:, 3] = np.abs(weights).ravel() / vmax
-    return PolyCollection(squares, facecolors=colors, edgecolors="none", linewidths=0)
+    return PolyCollection(list(squares), facecolors=colors, edgecolors="none", linewidths=0)
 
 
 def _frame(
@@ -195,16 +204,16 @@ def _grid(num_heads: int, columns: int) -> np.ndarray:
 def _numbers(weights: Any, shape: str, ndim: int) -> np.ndarray:
     if hasattr(weights, "detach"):
         weights = weights.detach().double().cpu()
-    weights = np.asarray(weights, dtype=float)
-    if weights.ndim != ndim or weights.size == 0:
-        raise ValueError(f"weights must be {shape} and not empty, got shape {weights.shape}")
-    if not np.isfinite(weights).all():
-        raise ValueError(f"weights must be finite, got {weights[~np.isfinite(weights)][0]}")
-    return weights
+    numbers: np.ndarray = np.asarray(weights, dtype=float)
+    if numbers.ndim != ndim or numbers.size == 0:
+        raise ValueError(f"weights must be {shape} and not empty, got shape {numbers.shape}")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"weights must be finite, got {numbers[~np.isfinite(numbers)][0]}")
+    return numbers
 
 
 def _vmax(weights: np.ndarray, vmax: float | None) -> float:
-    largest = np.abs(weights).max()
+    largest = float(np.abs(weights).max())
     if vmax is None:
         return max(1.0, largest)
     if not vmax > 0:
@@ -214,7 +223,6 @@ def _vmax(weights: np.ndarray, vmax: float | None) -> float:
     return vmax
 
 
-def _labels(name: str, labels: Sequence[str] | None, number: int) -> Sequence[str] | None:
+def _check_labels(name: str, labels: Sequence[str] | None, number: int) -> None:
     if labels is not None and len(labels) != number:
         raise ValueError(f"{name} must be {number} labels, got {len(labels)}")
-    return labels

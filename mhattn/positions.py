@@ -1,12 +1,15 @@
-"""How attention hears of positions.
+"""How attention learns where its tokens stand.
 
-Attention itself does not know the order of its keys. It can be told before the first layer, by
+Attention itself does not know the order of its keys. Positions enter before the first layer, by
 `sinusoidal_positions` that are added to the input; or inside each layer, by a `Position`, which
 turns queries and keys, changes scores, or both. Query ``i`` of ``L`` stands beside key
-``i + (S - L)``, as everywhere in this package.
+``i + (S - L)``, as everywhere in this package, unless positions are given: for sequences that are
+padded on the left, or several in one.
 """
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +19,38 @@ from mhattn.functional import attention
 
 __all__ = ["Alibi", "Position", "Rotary", "sinusoidal_positions"]
 
+Attended = Tensor | tuple[Tensor, Tensor]
+Positions = tuple[Tensor, Tensor]
+KEPT = 4096  # positions whose cosines and sines are kept
+
 
 # --8<-- [start:sinusoidal_positions]
-def sinusoidal_positions(length: int, dim: int, start: int = 0, base: float = 10_000.0) -> Tensor:
+def sinusoidal_positions(
+    length: int,
+    dim: int,
+    start: int = 0,
+    base: float = 10_000.0,
+    *,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
     """One vector for each position, to be added to the tokens.
 
     Features ``2 i`` and ``2 i + 1`` are the sine and the cosine of an angle that grows by
     ``base ** (-2 i / dim)`` radians a position (Vaswani et al. 2017, section 3.5,
-    https://arxiv.org/abs/1706.03762).
+    https://arxiv.org/abs/1706.03762). For tokens that stand elsewhere, take rows of the table:
+    ``sinusoidal_positions(length, dim)[positions]``.
 
     Args:
         length: number of positions.
         dim: width of the model, even.
         start: the first position.
         base: the slowest pair takes almost ``2 pi base`` positions for a turn.
+        device: where the result is put.
+        dtype: of the result. Default: torch's default.
 
     Returns:
-        ``(length, dim)``, which broadcasts to ``(B, L, E)``; torch's default dtype.
+        ``(length, dim)``, which broadcasts to ``(B, L, E)``.
 
     Raises:
         TypeError: length, dim or start is not an integer.
@@ -47,14 +65,25 @@ def sinusoidal_positions(length: int, dim: int, start: int = 0, base: float = 10
     check.at_least("length", length, 0)
     check.at_least("start", start, 0)
     check.pairs("dim", dim, base)
-    angles = _angles(torch.arange(start, start + length), dim, base)  # (L, E / 2)
+    positions = torch.arange(start, start + length, device="cpu")
+    angles = positions[:, None] * _radians(dim, base)  # (L, E / 2)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1)  # (L, E / 2, 2)
-    return table.flatten(-2).to(torch.get_default_dtype())  # (L, E)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    device = torch.get_default_device() if device is None else device
+    return table.flatten(-2).to(device, dtype)  # (L, E)
     # --8<-- [end:sinusoidal_positions]
 
 
+# --8<-- [start:radians]
+def _radians(dim: int, base: float) -> Tensor:
+    """How far each pair of features turns from one position to the next."""
+    pairs = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")  # (dim / 2,)
+    return base ** (-pairs / dim)
+    # --8<-- [end:radians]
+
+
 class Position(nn.Module):
-    """Says nothing of positions; what does is derived from it.
+    """Base class; by itself it does nothing, and attention stays blind to positions.
 
     Examples:
         >>> x = torch.randn(1, 2, 5, 4)
@@ -65,12 +94,16 @@ class Position(nn.Module):
     def __init__(self) -> None:
         super().__init__()
 
-    def rotate(self, x: Tensor, start: int) -> Tensor:
+    def reset_parameters(self) -> None:
+        """Compute anew what the class keeps, as after `torch.nn.Module.to_empty`."""
+
+    def rotate(self, x: Tensor, start: int = 0, *, positions: Tensor | None = None) -> Tensor:
         """Change queries or keys by their own positions.
 
         Args:
             x: ``(B, H, L, D)``.
-            start: position of the first of them.
+            start: position of the first of them; the others follow one by one.
+            positions: integers ``(L,)`` or ``(B, L)``, the position of each, instead of start.
 
         Returns:
             The same shape; here, x itself.
@@ -88,7 +121,7 @@ class Position(nn.Module):
 
         Args:
             x: ``(B, H, L, D)``, as `rotate` gave them.
-            by: how many positions later they shall stand.
+            by: how many positions later they will stand.
 
         Returns:
             What `rotate` would have given there: turns add up. Here, x itself.
@@ -103,16 +136,31 @@ class Position(nn.Module):
         # --8<-- [end:move]
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **options: Any
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend, with what the positions of queries and keys have to say to each other.
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        positions: Positions | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        return_weights: bool = False,
+    ) -> Attended:
+        """Attend, with what the positions of queries and keys change in the scores.
 
         Args:
             query: as in `attention`; as `rotate` gave it.
             key: as in `attention`; as `rotate` gave it.
             value: as in `attention`.
+            positions: of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
+                ``(B, S)``. Default: the last query stands beside the last key.
             mask: as in `attention`.
-            **options: the other arguments of `attention`.
+            is_causal: as in `attention`.
+            scale: as in `attention`.
+            dropout: as in `attention`.
+            return_weights: as in `attention`.
 
         Returns:
             What `attention` returns.
@@ -122,7 +170,16 @@ class Position(nn.Module):
             >>> Position().attend(x, x, x).shape
             torch.Size([1, 2, 5, 4])
         """
-        return attention(query, key, value, mask, **options)
+        return attention(
+            query,
+            key,
+            value,
+            mask=mask,
+            is_causal=is_causal,
+            scale=scale,
+            dropout=dropout,
+            return_weights=return_weights,
+        )
 
 
 # --8<-- [start:Rotary]
@@ -133,9 +190,14 @@ class Rotary(Position):
     where they stand (Su et al. 2021, https://arxiv.org/abs/2104.09864). Feature ``i`` is
     turned together with feature ``i + D / 2``, at ``base ** (-2 i / D)`` radians a position.
 
+    Angles are counted in integers of 64 bits, of which 2**64 are a whole turn. Products with a
+    position drop whole turns by overflowing, so an angle is as exact at position 1,000,000 as at
+    1, on devices without float64 too.
+
     Args:
         head_dim: width of a head, even.
         base: the slowest pair takes almost ``2 pi base`` positions for a turn.
+        device: where the angles are kept.
 
     Raises:
         TypeError: head_dim is not an integer.
@@ -143,30 +205,62 @@ class Rotary(Position):
 
     Examples:
         >>> rotary = Rotary(head_dim=2)
-        >>> rotary.rotate(torch.tensor([[[[1.0, 0.0], [1.0, 0.0]]]]), start=0)
+        >>> rotary.rotate(torch.tensor([[[[1.0, 0.0], [1.0, 0.0]]]]))
         tensor([[[[1.0000, 0.0000],
                   [0.5403, 0.8415]]]])
     """
 
-    def __init__(self, head_dim: int, base: float = 10_000.0) -> None:
+    steps: Tensor
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self, head_dim: int, base: float = 10_000.0, *, device: torch.device | str | None = None
+    ) -> None:
         super().__init__()
         check.pairs("head_dim", head_dim, base)
         self.head_dim = head_dim
         self.base = base
+        steps = torch.empty(head_dim, dtype=torch.int64, device=device)
+        self.register_buffer("steps", steps, persistent=False)
+        for name in ("cos", "sin"):  # of the first positions, so that a decode step need not
+            table = torch.empty(KEPT, head_dim, dtype=torch.float32, device=device)
+            self.register_buffer(name, table, persistent=False)
+        self.reset_parameters()
 
-    def rotate(self, x: Tensor, start: int) -> Tensor:
+    def reset_parameters(self) -> None:
+        """Compute the angles from one position to the next anew, and the tables."""
+        turns = _radians(self.head_dim, self.base) / (2 * math.pi)  # from one position to the next
+        steps = (turns * 2.0**64).to(torch.int64)
+        steps = torch.cat([-steps, steps])
+        self.steps.copy_(steps)
+        angles = _angles(torch.arange(KEPT, device="cpu"), steps, torch.float64)
+        self.cos.copy_(angles.cos())
+        self.sin.copy_(angles.sin())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Keep the tables in float32 when the model goes to half precision."""
+        module: Any = super()
+        module._apply(fn, recurse)
+        if self.cos.dtype != torch.float32:
+            self.cos, self.sin = self.cos.float(), self.sin.float()
+            self.reset_parameters()
+        return self
+
+    def rotate(self, x: Tensor, start: int = 0, *, positions: Tensor | None = None) -> Tensor:
         """Turn queries or keys.
 
         Args:
             x: ``(B, H, L, D)``.
-            start: position of the first of them.
+            start: position of the first of them; the others follow one by one.
+            positions: integers ``(L,)`` or ``(B, L)``, the position of each, instead of start.
 
         Returns:
-            The same shape and dtype; every vector is as long as before.
+            The same shape and dtype; no vector gets longer or shorter.
 
         Raises:
-            TypeError: x is not a tensor of floats.
-            ValueError: the last axis of x is not head_dim.
+            TypeError: x is not a tensor of floats, or positions not one of integers.
+            ValueError: the last axis of x is not head_dim, or positions do not fit.
 
         Examples:
             >>> x = torch.randn(1, 2, 5, 8)
@@ -176,14 +270,33 @@ class Rotary(Position):
         """
         check.floats("x", x)
         check.last_axis("x", x, "head_dim", self.head_dim)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        positions = torch.arange(start, start + x.shape[-2], device=x.device)
-        angles = _angles(positions, self.head_dim, self.base)  # (L, D / 2)
-        cos, sin = angles.cos().to(wide), angles.sin().to(wide)
-        first, second = x.to(wide).chunk(2, dim=-1)  # (B, H, L, D / 2) each
-        turned = first * cos - second * sin, second * cos + first * sin
-        return torch.cat(turned, dim=-1).to(x.dtype)  # (B, H, L, D)
+        cos, sin = self._cos_and_sin(x, start, positions)  # (L, D) or (B, 1, L, D)
+        wide = x.to(cos.dtype)
+        swapped = wide.roll(self.head_dim // 2, dims=-1)
+        return torch.addcmul(wide * cos, swapped, sin).to(x.dtype)  # (B, H, L, D)
+
+    def _cos_and_sin(
+        self, x: Tensor, start: int, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Of all angles; those of the first half of the features are negative."""
+        end, wide = start + x.shape[-2], torch.promote_types(x.dtype, torch.float32)
+        if positions is not None:
+            check.positions(positions, x)
+        elif (
+            torch.compiler.is_compiling() or wide == torch.float64 or not 0 <= start <= end <= KEPT
+        ):
+            positions = torch.arange(start, end, device=x.device)
+        else:
+            return self.cos[start:end], self.sin[start:end]
+        angles = _angles(positions, self.steps, wide)
+        angles = angles[:, None] if angles.ndim == 3 else angles
+        return angles.cos(), angles.sin()
         # --8<-- [end:Rotary]
+
+
+def _angles(positions: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:
+    """In radians, from half a turn back to half a turn ahead: the sign is the integer's own."""
+    return (positions[..., None] * steps).to(dtype) * (math.pi / 2**63)
 
 
 # --8<-- [start:Alibi]
@@ -198,6 +311,7 @@ class Alibi(Position):
 
     Args:
         num_heads: heads of the query.
+        device: where the slopes are kept.
 
     Raises:
         TypeError: num_heads is not an integer.
@@ -208,7 +322,9 @@ class Alibi(Position):
         [0.25, 0.0625, 0.015625, 0.00390625]
     """
 
-    def __init__(self, num_heads: int) -> None:
+    steps: Tensor
+
+    def __init__(self, num_heads: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
         check.at_least("num_heads", num_heads, 1)
         power = 2 ** (num_heads.bit_length() - 1)  # the largest that is not above num_heads
@@ -216,66 +332,103 @@ class Alibi(Position):
         between = [2 ** (-4 * h / power) for h in range(1, 2 * power, 2)]
         self.num_heads = num_heads
         self.slopes = (slopes + between)[:num_heads]
+        steps = torch.empty(num_heads, dtype=torch.int64, device=device)
+        self.register_buffer("steps", steps, persistent=False)  # slopes, in units of 2**-62
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Put the slopes on the device anew."""
+        steps = [int(slope * 2**62) for slope in self.slopes]
+        self.steps.copy_(torch.tensor(steps, device="cpu"))
 
     def bias(
         self,
         L: int,
         S: int,
         *,
+        positions: Positions | None = None,
         dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
     ) -> Tensor:
         """What is added to the scores.
 
         Args:
             L: number of queries.
             S: number of keys.
+            positions: of the queries and keys, as in `attend`.
             dtype: of the result. Default: torch's default.
-            device: where it is made.
 
         Returns:
-            ``(H, L, S)``, nowhere above zero.
+            ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``; nowhere above zero.
 
         Examples:
             >>> Alibi(num_heads=1).bias(2, 3) * 2**8
             tensor([[[-1.,  0., -1.],
                      [-2., -1.,  0.]]])
         """
-        slopes = torch.tensor(self.slopes, dtype=dtype, device=device)[:, None, None]  # (H, 1, 1)
-        query = torch.arange(S - L, S, device=device)[:, None]  # (L, 1)
-        key = torch.arange(S, device=device)  # (S,)
-        return slopes * -(query - key).abs()  # (H, L, S)
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        slopes = self.steps.to(dtype) * 2.0**-62  # (H,)
+        distance = distances(L, S, positions, self.steps.device)  # (L, S) or (B, 1, L, S)
+        return slopes[:, None, None] * -distance.abs()
 
     def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, **options: Any
-    ) -> Tensor | tuple[Tensor, Tensor]:
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        positions: Positions | None = None,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        return_weights: bool = False,
+    ) -> Attended:
         """Attend, less to what is far.
 
         Args:
             query: ``(B, H, L, D)``.
             key: as in `attention`.
             value: as in `attention`.
+            positions: as in `Position.attend`.
             mask: as in `attention`.
-            **options: the other arguments of `attention`.
+            is_causal: as in `attention`.
+            scale: as in `attention`.
+            dropout: as in `attention`.
+            return_weights: as in `attention`.
 
         Returns:
             What `attention` returns.
 
         Raises:
-            TypeError: as `attention`.
-            ValueError: as `attention`, or there are not num_heads heads.
+            TypeError: as `attention`, or positions are not integers.
+            ValueError: as `attention`, there are not num_heads heads, or positions do not fit.
         """
         check.query_and_key(query, key)
         check.heads(query, self.num_heads)
+        check.pair_of_positions(positions, query, key)
         wide = torch.promote_types(query.dtype, torch.float32)
-        bias = self.bias(query.shape[-2], key.shape[-2], dtype=wide, device=query.device)
-        return attention(query, key, value, mask, bias=bias, **options)
+        bias = self.bias(query.shape[-2], key.shape[-2], positions=positions, dtype=wide)
+        return attention(
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            is_causal=is_causal,
+            scale=scale,
+            dropout=dropout,
+            return_weights=return_weights,
+        )
         # --8<-- [end:Alibi]
 
 
-# --8<-- [start:angles]
-def _angles(positions: Tensor, dim: int, base: float) -> Tensor:
-    """How far each pair of features has turned at each position, in radians."""
-    pairs = torch.arange(0, dim, 2, dtype=torch.float64, device=positions.device)  # (dim / 2,)
-    return positions[:, None] * base ** (-pairs / dim)  # (L, dim / 2)
-    # --8<-- [end:angles]
+def side_by_side(L: int, S: int, device: torch.device) -> Positions:
+    """Of queries and keys, the last query beside the last key."""
+    return torch.arange(S - L, S, device=device), torch.arange(S, device=device)
+
+
+def distances(L: int, S: int, positions: Positions | None, device: torch.device) -> Tensor:
+    """How many positions each key lies behind each query: ``(L, S)`` or ``(B, 1, L, S)``."""
+    query, key = side_by_side(L, S, device) if positions is None else positions
+    distance = key[..., None, :] - query[..., :, None]  # (..., L, S)
+    return distance[:, None] if distance.ndim == 3 else distance

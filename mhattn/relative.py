@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mhattn import _checks as check
-from mhattn._distances import backwards, biased_by_blocks, by_blocks
+from mhattn._distances import at_distances, backwards, biased_by_blocks, by_blocks
 from mhattn.functional import attention
-from mhattn.positions import Position
+from mhattn.positions import Attended, Position, Positions, distances, side_by_side
 
 __all__ = ["LearnedBias", "RelativePosition"]
 
@@ -25,38 +25,54 @@ class LearnedBias(Position):
         num_heads: heads of the query.
         max_len: how many queries and keys there may be at a time. There are ``2 max_len - 1``
             distances between them.
+        device: of the table.
+        dtype: of the table.
 
     Raises:
         TypeError: num_heads or max_len is not an integer.
         ValueError: one of them is less than 1.
 
     Examples:
-        The table starts with zeros: nothing is said of positions yet.
+        The table starts with zeros: positions make no difference yet.
 
         >>> LearnedBias(num_heads=2, max_len=5).table.shape
         torch.Size([2, 9])
     """
 
-    def __init__(self, num_heads: int, max_len: int) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        max_len: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check.at_least("num_heads", num_heads, 1)
         check.at_least("max_len", max_len, 1)
         self.num_heads = num_heads
         self.max_len = max_len
-        self.table = nn.Parameter(torch.zeros(num_heads, 2 * max_len - 1))  # distance 0: middle
+        table = torch.empty(num_heads, 2 * max_len - 1, device=device, dtype=dtype)
+        self.table = nn.Parameter(table)  # distance 0: middle
+        self.reset_parameters()
 
-    def bias(self, L: int, S: int) -> Tensor:
+    def reset_parameters(self) -> None:
+        """Set all biases to zero."""
+        nn.init.zeros_(self.table)
+
+    def bias(self, L: int, S: int, *, positions: Positions | None = None) -> Tensor:
         """What is added to the scores.
 
         Args:
             L: number of queries.
             S: number of keys.
+            positions: of the queries and keys, as in `mhattn.positions.Position.attend`.
 
         Returns:
-            ``(H, L, S)``, a copy.
+            ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``; a copy.
 
         Raises:
-            ValueError: L or S is more than max_len.
+            ValueError: a query and a key are max_len positions apart, or further.
 
         Examples:
             >>> position = LearnedBias(num_heads=1, max_len=3)
@@ -65,27 +81,36 @@ class LearnedBias(Position):
             tensor([[[0., 0., 7.],
                      [0., 0., 0.]]], grad_fn=<FlipBackward0>)
         """
-        self._check_lengths(L, S)
-        return backwards(self.table, S - L, S - 1, S).flip(-2)
+        if positions is None:
+            self._check_lengths(L, S)
+            return backwards(self.table, S - L, S - 1, S).flip(-2)
+        distance = distances(L, S, positions, self.table.device)  # (L, S) or (B, 1, L, S)
+        check.distances(distance, "max_len", self.max_len)
+        bias = self.table[:, distance + self.max_len - 1]  # (H, L, S) or (H, B, 1, L, S)
+        return bias if distance.ndim == 2 else bias.transpose(0, 2).squeeze(0)
 
     def attend(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
         *,
+        positions: Positions | None = None,
+        mask: Tensor | None = None,
         is_causal: bool = False,
         scale: float | None = None,
         dropout: float = 0.0,
         return_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Attended:
         """Attend, with the bias of each distance.
+
+        With positions, or to return weights, the biases of all pairs are laid out in memory.
 
         Args:
             query: ``(..., H, L, D)``.
             key: as in `attention`.
             value: as in `attention`.
+            positions: as in `mhattn.positions.Position.attend`.
             mask: as in `attention`.
             is_causal: as in `attention`.
             scale: as in `attention`.
@@ -96,18 +121,29 @@ class LearnedBias(Position):
             What `attention` returns.
 
         Raises:
-            TypeError: as `attention`.
-            ValueError: as `attention`, there are not num_heads heads, or more than max_len
-                queries or keys.
+            TypeError: as `attention`, or positions are not integers.
+            ValueError: as `attention`, there are not num_heads heads, more than max_len
+                queries or keys, or positions do not fit.
         """
         check.query_and_key(query, key)
         check.value(value, key)
         check.heads(query, self.num_heads)
+        check.pair_of_positions(positions, query, key)
         L, S = query.shape[-2], key.shape[-2]
-        if return_weights:
-            options = {"is_causal": is_causal, "scale": scale, "dropout": dropout}
-            options |= {"bias": self.bias(L, S), "return_weights": True}
-            return attention(query, key, value, mask, **options)
+        if torch.compiler.is_compiling() and positions is None:
+            positions = side_by_side(L, S, query.device)  # a graph for any length has no blocks
+        if return_weights or positions is not None:
+            return attention(
+                query,
+                key,
+                value,
+                mask=mask,
+                bias=self.bias(L, S, positions=positions),
+                is_causal=is_causal,
+                scale=scale,
+                dropout=dropout,
+                return_weights=return_weights,
+            )
         check.scale(scale)
         check.dropout(dropout)
         self._check_lengths(L, S)
@@ -132,6 +168,8 @@ class RelativePosition(Position):
     Args:
         head_dim: width of a head.
         max_distance: the largest distance with vectors of its own, in both directions.
+        device: of the vectors.
+        dtype: of the vectors.
 
     Raises:
         TypeError: head_dim or max_distance is not an integer.
@@ -142,15 +180,22 @@ class RelativePosition(Position):
         torch.Size([5, 8])
     """
 
-    def __init__(self, head_dim: int, max_distance: int) -> None:
+    def __init__(
+        self,
+        head_dim: int,
+        max_distance: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check.at_least("head_dim", head_dim, 1)
         check.at_least("max_distance", max_distance, 1)
         self.head_dim = head_dim
         self.max_distance = max_distance
-        number = 2 * max_distance + 1
-        self.key_vectors = nn.Parameter(torch.empty(number, head_dim))
-        self.value_vectors = nn.Parameter(torch.empty(number, head_dim))
+        shape = 2 * max_distance + 1, head_dim
+        self.key_vectors = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
+        self.value_vectors = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -163,19 +208,23 @@ class RelativePosition(Position):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Tensor | None = None,
         *,
+        positions: Positions | None = None,
+        mask: Tensor | None = None,
         is_causal: bool = False,
         scale: float | None = None,
         dropout: float = 0.0,
         return_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Attended:
         """Attend to the keys and take the values, each with the vector of its distance.
+
+        With positions, the scores of all pairs are laid out in memory.
 
         Args:
             query: ``(..., L, D)``.
             key: as in `attention`.
             value: as in `attention`, with ``D_v = D``.
+            positions: as in `mhattn.positions.Position.attend`.
             mask: as in `attention`.
             is_causal: as in `attention`.
             scale: as in `attention`.
@@ -186,8 +235,9 @@ class RelativePosition(Position):
             What `attention` returns.
 
         Raises:
-            TypeError: as `attention`.
-            ValueError: as `attention`, or the last axis of query or value is not head_dim.
+            TypeError: as `attention`, or positions are not integers.
+            ValueError: as `attention`, the last axis of query or value is not head_dim, or
+                positions do not fit.
         """
         check.query_and_key(query, key)
         check.value(value, key)
@@ -195,12 +245,20 @@ class RelativePosition(Position):
         check.dropout(dropout)
         check.last_axis("query", query, "head_dim", self.head_dim)
         check.last_axis("value", value, "head_dim", self.head_dim)
+        check.pair_of_positions(positions, query, key)
         dtype, wide = query.dtype, torch.promote_types(query.dtype, torch.float32)
-        query, key, value, *vectors = (
-            x.to(wide) for x in (query, key, value, self.key_vectors, self.value_vectors)
-        )
-        query = query * (self.head_dim**-0.5 if scale is None else scale)
-        found = by_blocks(query, key, value, mask, vectors, is_causal, dropout, return_weights)
-        output, weights = (None if x is None else x.to(dtype) for x in found)
-        return (output, weights) if return_weights else output
+        q, k, v = query.to(wide), key.to(wide), value.to(wide)
+        vectors = self.key_vectors.to(wide), self.value_vectors.to(wide)
+        q = q * (self.head_dim**-0.5 if scale is None else scale)
+        if torch.compiler.is_compiling() and positions is None:
+            positions = side_by_side(q.shape[-2], k.shape[-2], q.device)
+        if positions is None:
+            found = by_blocks(q, k, v, mask, vectors, is_causal, dropout, return_weights)
+        else:
+            distance = distances(q.shape[-2], k.shape[-2], positions, q.device)
+            found = at_distances(q, k, v, mask, vectors, distance, is_causal, dropout)
+        output, weights = found[0].to(dtype), found[1]
+        if return_weights and weights is not None:
+            return output, weights.to(dtype)
+        return output
         # --8<-- [end:RelativePosition]

@@ -6,6 +6,7 @@ stands at position ``i + (S - L)``.
 """
 
 import functools
+import math
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from mhattn import _checks as check
 from mhattn._blocks import attend_far, attend_in_windows, attend_with_log_sum
 from mhattn._fused import share_heads
 from mhattn.functional import attention, merge_heads, split_heads
-from mhattn.modules import MultiHeadAttention
+from mhattn.modules import MultiHeadAttention, reset_projections
 
 __all__ = ["SparseAttention", "local_attention", "strided_attention"]
 
@@ -25,8 +26,8 @@ def local_attention(
     key: Tensor,
     value: Tensor,
     size: int,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
@@ -115,7 +116,7 @@ def strided_attention(
     """
     _check(query, key, value, size, scale)
     check.at_least("stride", stride, 1)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if query.shape[-2] == 1 or not query.numel():
         return _strided_step(query, key, value, size, stride, scale)
     wide = torch.promote_types(query.dtype, torch.float32)
@@ -164,6 +165,8 @@ class SparseAttention(nn.Module):
         num_kv_heads: as in `MultiHeadAttention`.
         head_dim: as in `MultiHeadAttention`.
         bias: as in `MultiHeadAttention`.
+        device: of the parameters.
+        dtype: of the parameters.
 
     Raises:
         TypeError: a width, a number of heads, size or stride is not an integer.
@@ -186,17 +189,31 @@ class SparseAttention(nn.Module):
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check.at_least("size", size, 1)
         if stride is not None:
             check.at_least("stride", stride, 1)
-        options = {"num_kv_heads": num_kv_heads, "head_dim": head_dim, "bias": bias}
-        dense = MultiHeadAttention(embed_dim, num_heads, **options)
-        self.num_heads, self.num_kv_heads = num_heads, dense.num_kv_heads
+        dense = MultiHeadAttention(
+            embed_dim,
+            num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            bias=bias,
+            device=device,
+            dtype=dtype,
+        )
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.num_kv_heads = dense.num_kv_heads
         self.size, self.stride = size, stride
-        for name, proj in dense.named_children():
-            setattr(self, name, proj)
+        self.q_proj, self.k_proj = dense.q_proj, dense.k_proj
+        self.v_proj, self.out_proj = dense.v_proj, dense.out_proj
+
+    def reset_parameters(self) -> None:
+        """Initialise the projections anew, as `MultiHeadAttention` does."""
+        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def forward(
         self,
@@ -234,15 +251,16 @@ class SparseAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         for name, x in {"query": query, "key": key, "value": value}.items():
-            check.sequence(name, x, "embed_dim", self.q_proj.in_features)
+            check.sequence(name, x, "embed_dim", self.embed_dim)
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
         if self.stride is None:
-            heads = local_attention(query, key, value, self.size, mask, is_causal=is_causal)
+            heads = local_attention(query, key, value, self.size, mask=mask, is_causal=is_causal)
         else:
             heads = strided_attention(query, key, value, self.size, self.stride)
-        return self.out_proj(merge_heads(heads))  # (B, L, E)
+        output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
+        return output
 
     # --8<-- [end:SparseAttention]
 

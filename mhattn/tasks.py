@@ -15,7 +15,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from mhattn import _checks as check
 from mhattn.modules import MultiHeadAttention
 
-__all__ = ["GatherModel", "LinkedTokens", "balanced", "linked_tokens", "train"]
+__all__ = ["GatherModel", "LinkedTokens", "balanced", "linked_tokens", "train_models"]
 
 
 class LinkedTokens(NamedTuple):
@@ -147,8 +147,9 @@ class GatherModel(nn.Module):
     ) -> None:
         super().__init__()
         check.at_least("num_outputs", num_outputs, 1)
-        widths = {"head_dim": head_dim, "vdim": content_dim}
-        self.attention = MultiHeadAttention(embed_dim, num_heads, **widths)
+        self.attention = MultiHeadAttention(
+            embed_dim, num_heads, head_dim=head_dim, vdim=content_dim
+        )
         self.readout = nn.Linear(embed_dim, num_outputs)
 
     def forward(
@@ -171,8 +172,8 @@ class GatherModel(nn.Module):
     # --8<-- [end:GatherModel]
 
 
-# --8<-- [start:train]
-def train(
+# --8<-- [start:train_models]
+def train_models(
     models: Sequence[nn.Module],
     draw: Callable[[int], LinkedTokens],
     test: LinkedTokens,
@@ -208,7 +209,7 @@ def train(
         >>> models = [GatherModel(6, 1, 1) for _ in range(2)]
         >>> test = balanced(linked_tokens(1, 6, num_links=0))
         >>> draw = lambda n: linked_tokens(n, 6, num_links=0)
-        >>> errors = train(models, draw, test, steps=200, lr=0.03, every=100)
+        >>> errors = train_models(models, draw, test, steps=200, lr=0.03, every=100)
         >>> errors.shape, (errors[-1] < 0.01).tolist()
         (torch.Size([3, 2]), [True, True])
     """
@@ -219,7 +220,7 @@ def train(
 
     def error(params: dict[str, Tensor], tokens: Sequence[Tensor]) -> Tensor:
         labels, content, target = tokens
-        output = functional_call(models[0], params, (labels, content))
+        output: Tensor = functional_call(models[0], params, (labels, content))
         return (output - target).square().mean()
 
     measured = [vmap(error, in_dims=(0, None))(params, test[:3]).detach()]
@@ -233,7 +234,7 @@ def train(
     for i, model in enumerate(models):
         model.load_state_dict({name: stacked[i] for name, stacked in params.items()})
     return torch.stack(measured)  # (1 + steps // every, N)
-    # --8<-- [end:train]
+    # --8<-- [end:train_models]
 
 
 def _gather(content: Tensor, sources: Tensor) -> Tensor:

@@ -53,8 +53,8 @@ def block_sums(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Sums:
     """Take the two sums over one block of keys, in float32 at least.
@@ -180,8 +180,8 @@ def tiled_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None = None,
     *,
+    mask: Tensor | None = None,
     is_causal: bool = False,
     scale: float | None = None,
     block_size: int = 64,
@@ -232,7 +232,7 @@ def tiled_attention(
                 past = index[block] <= position[rows]
                 seen = past if seen is None else past & seen
             tile = queries, key[..., block, :], value[..., block, :]
-            sums = merge_sums(sums, block_sums(*tile, seen, scale=scale))
+            sums = merge_sums(sums, block_sums(*tile, mask=seen, scale=scale))
         output.append(sums.output.to(query.dtype))
     return torch.cat(output, dim=-2)  # (..., L, D_v)
     # --8<-- [end:tiled_attention]

@@ -14,8 +14,6 @@ from torch.profiler import ProfilerActivity, profile
 
 __all__ = ["measure_seconds", "peak_bytes"]
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler writes to stderr
-
 
 # --8<-- [start:measure_seconds]
 def measure_seconds(
@@ -110,6 +108,7 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
         function()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or torch's profiler writes to stderr
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         result = function()
     del result

@@ -15,22 +15,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn import _fused, functional
+from mhattn import _fused, functional, latent, linear, positions, relative, sparse
 
-__all__ = ["Step", "Trace", "trace"]
+__all__ = ["Trace", "TraceStep", "trace"]
 
 NAMES = {
     functional.split_heads.__code__: "split {}",
+    positions.Rotary.rotate.__code__: "turn {}",
     _fused.share_heads.__code__: "repeat {}",
     functional.attention_scores.__code__: "scores",
     functional.attention_weights.__code__: "weights",
     functional.attention.__code__: "mix",
+    relative.RelativePosition.attend.__code__: "mix",
+    linear.linear_attention.__code__: "mix",
+    sparse.local_attention.__code__: "mix",
+    sparse.strided_attention.__code__: "mix",
+    latent.LatentAttention.compress.__code__: "kept",
+    latent.latent_attention.__code__: "heads",
     functional.merge_heads.__code__: "merge",
 }
+# These call the functions above for blocks of the sequence: they are one step.
+IN_BLOCKS = {sparse.local_attention.__code__, sparse.strided_attention.__code__}
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class TraceStep:
     """One tensor on the way from input to output.
 
     Attributes:
@@ -74,15 +83,15 @@ class Trace:
         steps: from the inputs to the output.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
 
     def __len__(self) -> int:
         return len(self.steps)
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[TraceStep]:
         return iter(self.steps)
 
-    def __getitem__(self, which: int | str) -> Step:
+    def __getitem__(self, which: int | str) -> TraceStep:
         if isinstance(which, int):
             return self.steps[which]
         for step in self.steps:
@@ -103,11 +112,11 @@ class Trace:
 def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
     """Run a module once and list what each step made of the shape.
 
-    The weights are asked for, so attention runs as the formula is written, not in a fused
-    kernel that never has them. The steps carry no gradients.
+    Where a layer can return its weights they are asked for, so attention runs as the formula is
+    written, not in a fused kernel that never has them. The steps carry no gradients.
 
     Args:
-        module: a `MultiHeadAttention`.
+        module: a layer of this package, with any position.
         *inputs: what its forward takes.
         **kwargs: what its forward takes by name.
 
@@ -116,8 +125,7 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
 
     Raises:
         TypeError: module is not a `torch.nn.Module`.
-        ValueError: its forward pass calls nothing of `mhattn.functional`, or is compiled; or
-            an input is empty.
+        ValueError: its forward pass calls nothing of this package, or an input is empty.
 
     Examples:
         >>> from mhattn import MultiHeadAttention
@@ -138,9 +146,12 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     recorder = _Recorder(module)
-    kwargs["return_weights"] = True
-    call = inspect.signature(module.forward).bind(*inputs, **kwargs)
+    signature = inspect.signature(module.forward)
+    if "return_weights" in signature.parameters:
+        kwargs["return_weights"] = True
+    call = signature.bind(*inputs, **kwargs)
     leaves: dict[int, Tensor] = {}
     for name, argument in call.arguments.items():
         if isinstance(argument, Tensor) and argument.is_floating_point():
@@ -151,35 +162,44 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
             recorder.add(name, leaf)
     with torch.enable_grad(), _profiled(recorder):  # without, scores are overwritten by weights
         module(*call.args, **call.kwargs)
-    if not any(step.name == "scores" for step in recorder.steps):
+    if not recorder.knows_a_step:
         got = type(module).__name__
-        raise ValueError(f"module must call mhattn.functional, uncompiled, got {got}")
+        raise ValueError(f"module must call functions of mhattn, got {got}")
     return Trace(tuple(replace(step, tensor=step.tensor.detach()) for step in recorder.steps))
 
 
 class _Recorder:
-    """Hears of every Python function that returns, and keeps what belongs to the trace."""
+    """Called by `sys.setprofile` for every Python function; keeps what belongs to the trace."""
 
     def __init__(self, module: nn.Module) -> None:
         self.children = {id(child): name for name, child in module.named_children()}
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
+        self.knows_a_step = False
+        self.before_blocks = 0
 
     def __call__(self, frame: FrameType, event: str, result: Any) -> None:
+        if event == "call" and frame.f_code in IN_BLOCKS:
+            self.before_blocks = len(self.steps)
         if event != "return" or result is None:
             return
+        if frame.f_code in IN_BLOCKS:
+            del self.steps[self.before_blocks :]
         if frame.f_code.co_name == "forward":
             child = id(frame.f_locals.get("self"))
             if child in self.children and isinstance(result, Tensor):
                 self.add(self.children[child], result)
         elif frame.f_code in NAMES:
+            self.knows_a_step = True
             tensor = result[0] if isinstance(result, tuple) else result
+            if frame.f_code is relative.RelativePosition.attend.__code__:
+                self.add("weights", result[1])
             if tensor is not frame.f_locals.get("x"):  # repeating may have nothing to do
                 name = NAMES[frame.f_code]
                 self.add(name.format(self.letter(frame)) if "{" in name else name, tensor)
 
     def letter(self, frame: FrameType) -> str:
-        """q, k or v: what the function's argument ``x`` came from."""
-        return self.owner(frame.f_locals["x"]).removeprefix("split ")[0]
+        """q, k or v: what the function's argument ``x`` came from, as ``split q`` or ``turn k``."""
+        return (self.owner(frame.f_locals["x"]) or "x").split()[-1][0]
 
     def owner(self, tensor: Tensor) -> str | None:
         """The latest step that shares the tensor's memory."""
@@ -191,7 +211,7 @@ class _Recorder:
 
     def add(self, name: str, tensor: Tensor) -> None:
         if not any(tensor is step.tensor for step in self.steps):
-            self.steps.append(Step(name, tensor, self.owner(tensor)))
+            self.steps.append(TraceStep(name, tensor, self.owner(tensor)))
 
 
 @contextmanager

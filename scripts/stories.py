@@ -251,6 +251,7 @@ def main() -> int:
     # The fork server and its children must see this tree's package, not an installed one.
     path = [str(ROOT), str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")]
     os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, path)), "MPLBACKEND": "Agg"}
+    os.environ["KINETO_LOG_LEVEL"] = "99"  # or torch's profiler writes to stderr
     try:
         if options.rewrite:
             sys.path[:0] = path[:2]

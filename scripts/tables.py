@@ -90,8 +90,8 @@ def with_tables(
     """Each line ``<!-- glossary -->`` as its table, and ``<!-- widget NAME -->`` as the widget.
 
     ``<!-- measured NAME | heading | … -->`` is docs/data/measured/NAME.json under these headings,
-    ``<!-- models | heading | … -->`` mhattn/models.toml; ``url`` gives the address of a file of
-    the site. Where there are no widgets, as in a notebook, nothing stands in their place.
+    ``<!-- models | heading | … -->`` mhattn/model_sizes.toml; ``url`` gives the address of a
+    file of the site. Where there are no widgets, as in a notebook, nothing stands in their place.
     """
 
     def made(line: str) -> str:
@@ -176,8 +176,10 @@ def _table(headings: list[str], rows: list[list[str]]) -> str:
 
 def models_markdown(headings: list[str], language: str) -> str:
     """A row for each known model, with an anchor, its sizes, its cache and its source."""
-    module = runpy.run_path(str(ROOT / "mhattn" / "models.py"))  # alone: the package loads torch
-    rows = [model_row(module["get"](name), language) for name in module["names"]()]
+    module = runpy.run_path(
+        str(ROOT / "mhattn" / "model_sizes.py")
+    )  # alone: the package loads torch
+    rows = [model_row(module["known_model"](name), language) for name in module["known_models"]()]
     if len(headings) != len(rows[0]):
         raise BadTable(f"models has {len(rows[0])} columns, got headings {headings}")
     return _table(headings, rows)
@@ -281,5 +283,5 @@ def anchors(text: str) -> set[str]:
     if "bibliography" in tables:
         found |= set(bibliography())
     if "models" in tables:
-        found |= set(runpy.run_path(str(ROOT / "mhattn" / "models.py"))["names"]())
+        found |= set(runpy.run_path(str(ROOT / "mhattn" / "model_sizes.py"))["known_models"]())
     return found

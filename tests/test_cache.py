@@ -285,7 +285,7 @@ def test_moved_sinks_do_not_lose_digits():
     key, value = torch.randn(2, 1, 1, 1000, D, dtype=torch.bfloat16)
     for t in range(1000):
         turned_key = rotary.rotate(key[:, :, t : t + 1], t)
-        keys, _ = cache.append(turned_key, value[:, :, t : t + 1], rotary.move)
+        keys, _ = cache.append(turned_key, value[:, :, t : t + 1], move=rotary.move)
     expected = rotary.rotate(key[:, :, :2].double(), 995)
     torch.testing.assert_close(keys[:, :, :2].double(), expected, rtol=0.01, atol=0.02)
 

@@ -222,7 +222,7 @@ def test_flex_is_dense_attention(L, S, size, is_causal):
     """Where L > S, the first queries stand before all keys and see none: zeros."""
     inputs = tensors(L, S)
     block_mask = window_block_mask(L, S, size, is_causal=is_causal, block_size=16)
-    expected = attention(*inputs, window_mask(L, S, size), is_causal=is_causal)
+    expected = attention(*inputs, mask=window_mask(L, S, size), is_causal=is_causal)
     assert_equal(flex_attention(*inputs, block_mask=block_mask), expected)
     assert_equal(by_blocks(*inputs, block_mask), expected)
 
@@ -237,7 +237,7 @@ def test_flex_with_grouped_heads_padding_and_alibi(num_kv_heads):
     score_mod = alibi_mod(alibi, L, S)
     output = flex_attention(*inputs, score_mod, block_mask, enable_gqa=True)
     bias = alibi.bias(L, S, dtype=torch.float64)
-    expected = attention(*inputs, padding_mask(lengths, S), bias=bias, is_causal=True)
+    expected = attention(*inputs, mask=padding_mask(lengths, S), bias=bias, is_causal=True)
     assert_equal(output, expected)
 
 
@@ -245,7 +245,7 @@ def test_flex_with_sequences_that_have_no_keys():
     inputs, lengths = tensors(5, 7), torch.tensor([0, 3])
     block_mask = create_block_mask(padding_mod(lengths, 7), B, None, 5, 7, "cpu", BLOCK_SIZE=16)
     output = flex_attention(*inputs, block_mask=block_mask)
-    assert_equal(output, attention(*inputs, padding_mask(lengths, 7)))
+    assert_equal(output, attention(*inputs, mask=padding_mask(lengths, 7)))
     assert not output[0].any()
 
 
@@ -255,7 +255,7 @@ def test_flex_in_half_precision(dtype, atol):
     block_mask = window_block_mask(13, 17, 5, is_causal=True)
     output = flex_attention(*inputs, alibi_mod(alibi, 13, 17), block_mask)
     options = {"bias": alibi.bias(13, 17, dtype=torch.float64), "is_causal": True}
-    expected = attention(*(x.double() for x in inputs), window_mask(13, 17, 5), **options)
+    expected = attention(*(x.double() for x in inputs), mask=window_mask(13, 17, 5), **options)
     assert output.dtype == dtype
     assert_equal(output.double(), expected, atol)
 
@@ -275,7 +275,7 @@ def test_compiled_flex_reads_the_lists_and_agrees():
     compiled, score_mod = torch.compile(flex_attention, fullgraph=True), alibi_mod(alibi, L, S)
     seen = window_mask(L, S, size)
     options = {"bias": alibi.bias(L, S), "is_causal": True}
-    expected = attention(query, key, value, seen, **options)
+    expected = attention(query, key, value, mask=seen, **options)
     first = (S - L - size + 1) // 32 * 32  # the blocks before this key are absent
     assert first > 0
     value[:, :, :first] = math.nan
@@ -309,7 +309,7 @@ def test_flex_on_a_gpu_has_gradients():
     score_mod = alibi_mod(alibi, L, S, device="cuda")
     output = flex_attention(*inputs, score_mod, block_mask)
     seen = window_mask(L, S, 11, device="cuda")
-    expected = attention(*inputs, seen, bias=bias, is_causal=True)
+    expected = attention(*inputs, mask=seen, bias=bias, is_causal=True)
     assert_equal(output, expected, atol=1e-10)
     probe = torch.randn_like(output)
     ours = torch.autograd.grad(output, inputs, probe)

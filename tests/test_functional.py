@@ -85,10 +85,10 @@ def test_both_paths_equal_the_loop(mask, is_causal, num_queries):
     mask = MASKS[mask](num_queries)
     inputs = [x.detach() for x in tensors(num_queries)]
     expected, expected_weights = by_loop(*inputs, mask, is_causal)
-    output, weights = attention(*inputs, mask, is_causal=is_causal, return_weights=True)
+    output, weights = attention(*inputs, mask=mask, is_causal=is_causal, return_weights=True)
     torch.testing.assert_close(output, expected)
     torch.testing.assert_close(weights, expected_weights)
-    torch.testing.assert_close(attention(*inputs, mask, is_causal=is_causal), expected)
+    torch.testing.assert_close(attention(*inputs, mask=mask, is_causal=is_causal), expected)
 
 
 @both_paths
@@ -123,10 +123,10 @@ def test_a_bias_is_added_to_the_scaled_scores(mask, is_causal, shape):
     longer_key = torch.cat([key, torch.eye(S).double().expand(B, H, S, S)], dim=-1)
     expected = by_loop(longer, longer_key, value, mask, is_causal, scale=0.7)
     options = {"bias": bias, "is_causal": is_causal, "scale": 0.7}
-    both = attention(query, key, value, mask, **options, return_weights=True)
+    both = attention(query, key, value, mask=mask, **options, return_weights=True)
     torch.testing.assert_close(both, expected)
-    torch.testing.assert_close(attention(query, key, value, mask, **options), expected[0])
-    torch.testing.assert_close(attention_weights(query, key, mask, **options), expected[1])
+    torch.testing.assert_close(attention(query, key, value, mask=mask, **options), expected[0])
+    torch.testing.assert_close(attention_weights(query, key, mask=mask, **options), expected[1])
 
 
 @both_paths
@@ -167,7 +167,7 @@ def test_gradients_equal_pytorchs(mask, return_weights):
     query, key, value = tensors(num_kv_heads=H)
     probe = torch.randn(B, H, L, D_V).double()
     ours = torch.autograd.grad(
-        output_of(attention(query, key, value, mask, return_weights=return_weights)),
+        output_of(attention(query, key, value, mask=mask, return_weights=return_weights)),
         (query, key, value),
         probe,
     )
@@ -187,8 +187,8 @@ def test_both_paths_have_the_same_gradients(mask, is_causal):
     gradients = [
         torch.autograd.grad(output_of(output).square().sum(), inputs)
         for output in (
-            attention(*inputs, mask, is_causal=is_causal),
-            attention(*inputs, mask, is_causal=is_causal, return_weights=True),
+            attention(*inputs, mask=mask, is_causal=is_causal),
+            attention(*inputs, mask=mask, is_causal=is_causal, return_weights=True),
         )
     ]
     torch.testing.assert_close(*gradients)
@@ -201,7 +201,7 @@ def test_gradcheck(mask, return_weights):
     inputs = [x[..., :2].detach().requires_grad_() for x in tensors(3)]
 
     def run(*inputs):
-        return attention(*inputs, mask, is_causal=True, return_weights=return_weights)
+        return attention(*inputs, mask=mask, is_causal=True, return_weights=return_weights)
 
     assert torch.autograd.gradcheck(run, inputs)
 
@@ -258,7 +258,7 @@ def test_a_query_with_nothing_to_see_gets_zeros_and_zero_gradients(dtype, how, r
     blind = {"mask": [2], "causal": first, "both": first, "everything": all_of_them}[how]
     result = attention(
         *inputs,
-        None if how == "causal" else mask,
+        mask=None if how == "causal" else mask,
         is_causal=is_causal,
         return_weights=return_weights,
     )
@@ -283,7 +283,7 @@ def test_a_query_with_nothing_to_see_gets_zeros_and_zero_gradients(dtype, how, r
 def test_no_step_of_the_backward_pass_makes_a_nan(mask, return_weights):
     inputs = tensors()
     with torch.autograd.set_detect_anomaly(True):  # raises at the first NaN, later hidden or not
-        result = attention(*inputs, MASKS[mask](L), return_weights=return_weights)
+        result = attention(*inputs, mask=MASKS[mask](L), return_weights=return_weights)
         output_of(result).square().sum().backward()
 
 
@@ -293,9 +293,9 @@ def test_no_step_of_the_backward_pass_makes_a_nan(mask, return_weights):
 def test_half_precision_is_close_to_float64(dtype, mask, is_causal):
     mask = MASKS[mask](L)
     inputs = [x.detach() for x in tensors(dtype=dtype)]
-    exact = attention(*(x.double() for x in inputs), mask, is_causal=is_causal)
-    fused = attention(*inputs, mask, is_causal=is_causal)
-    output, weights = attention(*inputs, mask, is_causal=is_causal, return_weights=True)
+    exact = attention(*(x.double() for x in inputs), mask=mask, is_causal=is_causal)
+    fused = attention(*inputs, mask=mask, is_causal=is_causal)
+    output, weights = attention(*inputs, mask=mask, is_causal=is_causal, return_weights=True)
     assert fused.dtype == output.dtype == weights.dtype == dtype
     tolerance = 4 * torch.finfo(dtype).eps
     torch.testing.assert_close(fused.double(), exact, atol=tolerance, rtol=tolerance)
@@ -473,11 +473,11 @@ WRONG = [
     ((Q, K, shaped(2, 6, 7, 8)), {}, "got key (2, 3, 7, 8) and value (2, 6, 7, 8)"),
     ((Q[0, 0, 0], K, V), {}, "query must have at least 2 axes, got shape (8,)"),
     (
-        (Q, K, V, torch.ones(7, 5, dtype=torch.bool)),
-        {},
+        (Q, K, V),
+        {"mask": torch.ones(7, 5, dtype=torch.bool)},
         "mask must broadcast to (..., L, S) = (2, 6, 5, 7), got (7, 5)",
     ),
-    ((Q, K, V, torch.ones(1, 2, 6, 5, 7, dtype=torch.bool)), {}, "got (1, 2, 6, 5, 7)"),
+    ((Q, K, V), {"mask": torch.ones(1, 2, 6, 5, 7, dtype=torch.bool)}, "got (1, 2, 6, 5, 7)"),
     (
         (Q, K, V),
         {"bias": torch.ones(7, 5)},
@@ -492,11 +492,19 @@ WRONG = [
     ((Q, K, V), {"scale": math.inf}, "scale must be positive and finite, got inf"),
 ]
 WRONG_TYPES = [
-    ((Q.long(), K, V), "query must be a tensor of floats, got torch.int64"),
-    ((Q, K.bool(), V), "key must be a tensor of floats, got torch.bool"),
-    ((Q, K, [1.0]), "value must be a tensor of floats, got list"),
-    ((Q, K, V, shaped(5, 7)), "mask must be a tensor of booleans, True = may attend, got "),
-    ((Q, K, V, [[True]]), "mask must be a tensor of booleans, True = may attend, got list"),
+    ((Q.long(), K, V), {}, "query must be a tensor of floats, got torch.int64"),
+    ((Q, K.bool(), V), {}, "key must be a tensor of floats, got torch.bool"),
+    ((Q, K, [1.0]), {}, "value must be a tensor of floats, got list"),
+    (
+        (Q, K, V),
+        {"mask": shaped(5, 7)},
+        "mask must be a tensor of booleans, True = may attend, got ",
+    ),
+    (
+        (Q, K, V),
+        {"mask": [[True]]},
+        "mask must be a tensor of booleans, True = may attend, got list",
+    ),
 ]
 
 
@@ -515,11 +523,11 @@ def test_a_bias_of_a_wrong_type_is_named(bias, got, return_weights):
         attention(Q, K, V, bias=bias, return_weights=return_weights)
 
 
-@pytest.mark.parametrize(("arguments", "message"), WRONG_TYPES)
+@pytest.mark.parametrize(("arguments", "options", "message"), WRONG_TYPES)
 @both_paths
-def test_wrong_types_are_named(arguments, message, return_weights):
+def test_wrong_types_are_named(arguments, options, message, return_weights):
     with pytest.raises(TypeError) as error:
-        attention(*arguments, return_weights=return_weights)
+        attention(*arguments, **options, return_weights=return_weights)
     assert message in str(error.value)
 
 
@@ -549,10 +557,10 @@ def test_wrong_shapes_of_heads_are_named(call, message):
 def test_cuda_equals_the_cpu(dtype, mask, is_causal, return_weights):
     mask = MASKS[mask](MANY)
     inputs = tensors(MANY, dtype=dtype)
-    expected = attention(*(x.detach().double() for x in inputs), mask, is_causal=is_causal)
+    expected = attention(*(x.detach().double() for x in inputs), mask=mask, is_causal=is_causal)
     on_gpu = [x.detach().cuda().requires_grad_() for x in inputs]
     mask = None if mask is None else mask.cuda()
-    result = attention(*on_gpu, mask, is_causal=is_causal, return_weights=return_weights)
+    result = attention(*on_gpu, mask=mask, is_causal=is_causal, return_weights=return_weights)
     output = output_of(result)
     tolerance = 8 * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
     torch.testing.assert_close(
@@ -565,7 +573,7 @@ def test_cuda_equals_the_cpu(dtype, mask, is_causal, return_weights):
 def test_causal_argument_and_causal_mask_are_the_same():
     inputs = tensors(MANY)
     torch.testing.assert_close(
-        attention(*inputs, is_causal=True), attention(*inputs, causal_mask(MANY, S))
+        attention(*inputs, is_causal=True), attention(*inputs, mask=causal_mask(MANY, S))
     )
 
 
@@ -609,8 +617,8 @@ def test_five_axes_and_a_mask_of_any_axes(mask_shape):
         mask = mask.repeat(2, 1, 1)  # one for each of the six heads
     for is_causal in (False, True):
         options = {"is_causal": is_causal}
-        expected, _ = attention(query, key, value, mask, return_weights=True, **options)
-        torch.testing.assert_close(attention(query, key, value, mask, **options), expected)
+        expected, _ = attention(query, key, value, mask=mask, return_weights=True, **options)
+        torch.testing.assert_close(attention(query, key, value, mask=mask, **options), expected)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -675,8 +683,8 @@ def test_weights_stay_in_the_memory_of_the_scores(is_causal, tables):
 @causal_or_not
 def test_weights_without_gradients_are_those_with_them(is_causal):
     query, key, bias = torch.randn(3, 5, 7), torch.randn(3, 11, 7), torch.randn(5, 11)
-    inputs = query, key, torch.rand(3, 1, 11) < 0.7
-    options = {"bias": bias, "is_causal": is_causal}
+    inputs, mask = (query, key), torch.rand(3, 1, 11) < 0.7
+    options = {"mask": mask, "bias": bias, "is_causal": is_causal}
     before = [x.clone() for x in (*inputs, bias)]
     plain = attention_weights(*inputs, **options)
     assert all(x.equal(y) for x, y in zip((*inputs, bias), before, strict=True))

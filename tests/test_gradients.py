@@ -70,7 +70,7 @@ def assert_equal(gradients, expected, atol=1e-12):
 def test_equal_to_autograd(mask, is_causal, num_queries):
     inputs, mask = tensors(num_queries), MASKS[mask](num_queries)
     expected = by_autograd(*inputs, mask, is_causal)
-    assert_equal(attention_gradients(*inputs, mask, is_causal=is_causal), expected)
+    assert_equal(attention_gradients(*inputs, mask=mask, is_causal=is_causal), expected)
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.7, 3.0])
@@ -103,7 +103,7 @@ class ByHand(torch.autograd.Function):
 
     @staticmethod
     def forward(query, key, value, mask):
-        return attention(query, key, value, mask, is_causal=True)
+        return attention(query, key, value, mask=mask, is_causal=True)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -112,7 +112,9 @@ class ByHand(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output):
-        gradients = attention_gradients(*ctx.saved_tensors, grad_output, ctx.mask, is_causal=True)
+        gradients = attention_gradients(
+            *ctx.saved_tensors, grad_output, mask=ctx.mask, is_causal=True
+        )
         return (*gradients, None)
 
 
@@ -164,7 +166,7 @@ def test_unit_keys_show_the_gradient_of_the_scores():
 @every_mask
 def test_moving_all_keys_alike_changes_nothing(mask):
     mask = MASKS[mask](L)
-    gradients = attention_gradients(*tensors(), mask)
+    gradients = attention_gradients(*tensors(), mask=mask)
     zero = torch.zeros(B, H_KV, D).double()
     torch.testing.assert_close(gradients.key.sum(dim=-2), zero, atol=1e-12, rtol=0)
 
@@ -182,14 +184,14 @@ def test_what_is_hidden_gets_exactly_nothing():
     mask[:, 3] = False  # a key that nobody sees
     mask[2] = False  # a query that sees nobody
     query, key, value, grad_output = tensors()
-    gradients = attention_gradients(query, key, value, grad_output, mask)
+    gradients = attention_gradients(query, key, value, grad_output, mask=mask)
     assert (gradients.key[:, :, 3] == 0).all()
     assert (gradients.value[:, :, 3] == 0).all()
     assert (gradients.query[:, :, 2] == 0).all()
     idle = [(x == 0).all(-1).sum().item() for x in gradients]
     assert idle == [B * H, B * H_KV, B * H_KV], "and nobody else is idle"
     without = [x.index_select(2, torch.tensor([0, 1, 3, 4])) for x in (query, grad_output)]
-    rest = attention_gradients(without[0], key, value, without[1], mask[:1])
+    rest = attention_gradients(without[0], key, value, without[1], mask=mask[:1])
     assert_equal(gradients[1:], rest[1:])
 
 
@@ -216,8 +218,8 @@ def test_a_query_with_one_key_learns_nothing():
 def test_lower_precision_is_close_to_float64(dtype, mask):
     mask = MASKS[mask](L)
     inputs = tensors(dtype=dtype)
-    exact = attention_gradients(*(x.double() for x in inputs), mask)
-    gradients = attention_gradients(*inputs, mask)
+    exact = attention_gradients(*(x.double() for x in inputs), mask=mask)
+    gradients = attention_gradients(*inputs, mask=mask)
     eps = torch.finfo(dtype).eps
     for gradient, right in zip(gradients, exact, strict=True):
         assert gradient.dtype == dtype
@@ -293,14 +295,14 @@ WRONG = [
         "got key (2, 3, 7, 8) and value (2, 3, 2, 4)",
     ),
     (
-        (Q, K, V, G, torch.zeros(5, 7)),
-        {},
+        (Q, K, V, G),
+        {"mask": torch.zeros(5, 7)},
         TypeError,
         "mask must be a tensor of booleans, True = may attend, got torch.float32",
     ),
     (
-        (Q, K, V, G, torch.ones(7, 5, dtype=torch.bool)),
-        {},
+        (Q, K, V, G),
+        {"mask": torch.ones(7, 5, dtype=torch.bool)},
         ValueError,
         "mask must broadcast to (..., L, S) = (2, 6, 5, 7), got (7, 5)",
     ),

@@ -16,8 +16,8 @@ from mhattn import (
     LatentAttention,
     MultiHeadAttention,
     causal_mask,
+    known_model,
     latent_attention,
-    models,
     padding_mask,
     window_mask,
 )
@@ -153,7 +153,8 @@ def test_absorbed_equals_expanded(name, is_causal, return_weights):
     options = {"is_causal": is_causal, "return_weights": return_weights}
     inputs = heads()
     one, other = (
-        latent_attention(*inputs, MASKS[name], absorb=absorb, **options) for absorb in (False, True)
+        latent_attention(*inputs, mask=MASKS[name], absorb=absorb, **options)
+        for absorb in (False, True)
     )
     torch.testing.assert_close(one, other)
 
@@ -163,7 +164,9 @@ def test_queries_with_nothing_to_see_get_zeros(absorb):
     inputs = [x.requires_grad_() for x in heads()]
     nothing = padding_mask(torch.tensor([0, 7]), S)
     for return_weights in (False, True):
-        output = latent_attention(*inputs, nothing, absorb=absorb, return_weights=return_weights)
+        output = latent_attention(
+            *inputs, mask=nothing, absorb=absorb, return_weights=return_weights
+        )
         output = output[0] if return_weights else output
         assert (output[0] == 0).all()
         assert (output[1] != 0).all()
@@ -216,7 +219,7 @@ def test_what_is_kept_is_what_the_cache_holds():
 
 
 def real_size(name):
-    model = models.get(name)
+    model = known_model(name)
     latent = model.latent
     sizes = {"kv_rank": latent.kv_lora_rank, "q_rank": latent.q_lora_rank}
     sizes |= {"nope_dim": latent.qk_nope_head_dim, "rope_dim": latent.qk_rope_head_dim}
@@ -580,7 +583,7 @@ def test_inputs_are_checked():
     with pytest.raises(TypeError, match=r"^kept must be a tensor of floats, got list$"):
         latent_attention(query, [kept], *ups)
     with pytest.raises(TypeError, match=r"^mask must be a tensor of booleans"):
-        latent_attention(query, kept, *ups, torch.ones(L, S))
+        latent_attention(query, kept, *ups, mask=torch.ones(L, S))
     with pytest.raises(ValueError, match=r"^query must be \(batch, length, embed_dim=87\), got"):
         module()(torch.zeros(B, L, E + 1).double())
 
@@ -588,7 +591,7 @@ def test_inputs_are_checked():
 def test_a_full_cache_says_so():
     layer, cache = module(), KVCache(max_len=3)
     with pytest.raises(ValueError, match=r"^max_len must be at least 5 for these tokens, got 3$"):
-        layer(torch.zeros(B, L, E).double(), cache=cache)
+        layer(torch.zeros(B, L, E).double(), is_causal=True, cache=cache)
 
 
 @both_ways

@@ -91,9 +91,9 @@ def assert_equal(ours, right, atol=1e-12):
 def test_equal_to_the_formula(mask, num_queries, is_causal):
     inputs = tensors(num_queries)
     output, weights = by_loop_over_heads(*inputs, mask, is_causal)
-    assert_equal(linear_attention_weights(*inputs[:2], mask, is_causal=is_causal), weights)
+    assert_equal(linear_attention_weights(*inputs[:2], mask=mask, is_causal=is_causal), weights)
     for chunk_size in (1, 3, 64):
-        ours = linear_attention(*inputs, mask, is_causal=is_causal, chunk_size=chunk_size)
+        ours = linear_attention(*inputs, mask=mask, is_causal=is_causal, chunk_size=chunk_size)
         assert_equal(ours, output)
 
 
@@ -114,9 +114,9 @@ def test_table_and_sums_agree_at_any_size(
     key = torch.randn(batch, kv_heads, keys, 3).double()
     value = torch.randn(batch, kv_heads, keys, 2).double()
     mask = torch.rand(batch, 1, 1, keys) < 0.7
-    weights = linear_attention_weights(query, key, mask, is_causal=is_causal)
+    weights = linear_attention_weights(query, key, mask=mask, is_causal=is_causal)
     output, state = linear_attention(
-        query, key, value, mask, is_causal=is_causal, return_state=True, chunk_size=chunk_size
+        query, key, value, mask=mask, is_causal=is_causal, return_state=True, chunk_size=chunk_size
     )
     assert_equal(output, weights @ value.repeat_interleave(group, dim=1))
     assert state.shape == (batch, kv_heads * group, 3, 3)
@@ -203,7 +203,7 @@ def test_keys_of_the_state_are_seen_by_all(before, queries, keys, is_causal):
     mask = torch.ones(queries, before + keys).bool()
     if is_causal:
         mask[:, before:] = causal_mask(queries, keys)
-    expected = linear_attention_weights(query, key, mask) @ value
+    expected = linear_attention_weights(query, key, mask=mask) @ value
     first, then = (
         [x[..., part, :] for x in (key, value)] for part in (slice(before), slice(before, None))
     )
@@ -214,7 +214,7 @@ def test_keys_of_the_state_are_seen_by_all(before, queries, keys, is_causal):
 
 def test_state_holds_two_sums():
     query, key, value = tensors()
-    _, state = linear_attention(query, key, value, MASKS["padding"], return_state=True)
+    _, state = linear_attention(query, key, value, mask=MASKS["padding"], return_state=True)
     for b, length in enumerate((7, 3)):
         features = (F.elu(key[b]) + 1)[:, :length]  # (H, n, D)
         products = torch.einsum("hnd,hne->hde", features, value[b, :, :length])
@@ -238,7 +238,7 @@ def test_gradients_are_those_of_the_table(num_queries, is_causal, chunk_size):
     total = table.sum(dim=-1, keepdim=True)
     output = table @ value.repeat_interleave(2, dim=1) / torch.where(total == 0, 1.0, total)
     expected = torch.autograd.grad(output, inputs, probe)
-    output = linear_attention(*inputs, mask, is_causal=is_causal, chunk_size=chunk_size)
+    output = linear_attention(*inputs, mask=mask, is_causal=is_causal, chunk_size=chunk_size)
     ours = torch.autograd.grad(output, inputs, probe)
     for gradient, right in zip(ours, expected, strict=True):
         assert_equal(gradient, right)
@@ -272,7 +272,7 @@ def test_no_position_sees_a_later_one():
 def test_output_is_a_mean_of_the_values_that_are_seen(mask, is_causal):
     query, key, _ = tensors(S, dtype=torch.float32)
     value = torch.tensor([3.0, -7.0]).expand(B, H, S, 2)
-    output = linear_attention(query, key, value, mask, is_causal=is_causal, chunk_size=3)
+    output = linear_attention(query, key, value, mask=mask, is_causal=is_causal, chunk_size=3)
     seen = torch.ones(B, H, S, S).bool() if mask is None else mask.expand(B, H, S, S)
     some = (seen.tril() if is_causal else seen).any(dim=-1, keepdim=True)
     torch.testing.assert_close(output, torch.where(some, value, torch.tensor(0.0)))
@@ -281,9 +281,9 @@ def test_output_is_a_mean_of_the_values_that_are_seen(mask, is_causal):
 def test_hidden_values_may_be_anything():
     query, key, value = tensors(S)
     mask = MASKS["one for each key"]
-    expected = linear_attention(query, key, value, mask, is_causal=True)
+    expected = linear_attention(query, key, value, mask=mask, is_causal=True)
     value[..., ~mask, :] = math.nan
-    assert_equal(linear_attention(query, key, value, mask, is_causal=True), expected)
+    assert_equal(linear_attention(query, key, value, mask=mask, is_causal=True), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -416,7 +416,7 @@ def test_inputs_are_left_alone():
     inputs = tensors(S)
     _, state = linear_attention(*inputs, return_state=True)
     copies = [x.clone() for x in (*inputs, state)]
-    linear_attention(*inputs, MASKS["padding"], is_causal=True, state=state)
+    linear_attention(*inputs, mask=MASKS["padding"], is_causal=True, state=state)
     assert all(x.equal(y) for x, y in zip((*inputs, state), copies, strict=True))
 
 
@@ -440,7 +440,7 @@ def test_layer_is_its_four_projections_around_the_function(mask, is_causal):
         allowed = mask
         if mask is not None and mask.ndim == 4:
             allowed = mask[:, min(i, mask.shape[1] - 1)]
-        heads.append(linear_attention(q, k, v, allowed, is_causal=is_causal))
+        heads.append(linear_attention(q, k, v, mask=allowed, is_causal=is_causal))
     expected = layer.out_proj(torch.cat(heads, dim=-1))
     torch.testing.assert_close(layer(x, key, value, mask=mask, is_causal=is_causal), expected)
 
@@ -498,17 +498,17 @@ KEYS_ONLY = (
     "the keys are added up once for all of them, got "
 )
 WRONG = [
-    ((Q, K, V, window_mask(5, 7, 2)), {}, ValueError, KEYS_ONLY + "(5, 7)"),
-    ((Q, K, V, torch.ones(2, 1, 5, 1).bool()), {}, ValueError, KEYS_ONLY + "(2, 1, 5, 1)"),
+    ((Q, K, V), {"mask": window_mask(5, 7, 2)}, ValueError, KEYS_ONLY + "(5, 7)"),
+    ((Q, K, V), {"mask": torch.ones(2, 1, 5, 1).bool()}, ValueError, KEYS_ONLY + "(2, 1, 5, 1)"),
     (
-        (Q, K, V, torch.ones(5, dtype=torch.bool)),
-        {},
+        (Q, K, V),
+        {"mask": torch.ones(5, dtype=torch.bool)},
         ValueError,
         "mask must broadcast to (..., L, S) = (2, 6, 5, 7), got (5,)",
     ),
     (
-        (Q, K, V, torch.zeros(7)),
-        {},
+        (Q, K, V),
+        {"mask": torch.zeros(7)},
         TypeError,
         "mask must be a tensor of booleans, True = may attend, got torch.float32",
     ),
@@ -543,7 +543,7 @@ def test_a_table_takes_any_mask():
     query, key, value = tensors(S)
     mask = window_mask(S, S, 2)
     _, weights = by_loop_over_heads(query, key, value, mask, True)
-    assert_equal(linear_attention_weights(query, key, mask, is_causal=True), weights)
+    assert_equal(linear_attention_weights(query, key, mask=mask, is_causal=True), weights)
 
 
 @pytest.mark.parametrize(
@@ -562,7 +562,7 @@ def test_a_table_takes_any_mask():
             "value needs a key, got a value and key=None",
         ),
         (
-            lambda: linear_attention_weights(Q, K, torch.zeros(5, 7)),
+            lambda: linear_attention_weights(Q, K, mask=torch.zeros(5, 7)),
             TypeError,
             "mask must be a tensor of booleans, True = may attend, got torch.float32",
         ),

@@ -91,7 +91,7 @@ def test_masks_combine_and_broadcast():
     B, H, L, S = 2, 3, 5, 7
     query, key = torch.randn(B, H, L, 11), torch.randn(B, H, S, 11)
     mask = causal_mask(L, S) & window_mask(L, S, 2) | padding_mask(torch.tensor([1, 0]), S)
-    assert mask.broadcast_to(B, H, L, S).equal(attention_weights(query, key, mask) > 0)
+    assert mask.broadcast_to(B, H, L, S).equal(attention_weights(query, key, mask=mask) > 0)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_bibliography_is_what_pages_cite(language):
 
 MOVING = re.compile(r"/(main|master|stable|latest|HEAD)/")
 PINNED = re.compile(
-    r"https://github\.com/[\w-]+/[\w.-]+/(blob/([0-9a-f]{40}|v\d[\w.]*)/.+|issues/\d+)"
+    r"https://github\.com/[\w-]+/[\w.-]+/(blob/([0-9a-f]{40}|v\d[\w.]*)/.+|(issues|pull)/\d+)"
 )
 VERSIONED = {
     "docs.pytorch.org": "/docs/{torch}/",
@@ -323,7 +323,7 @@ def test_models_are_shown_as_their_file_has_them(language):
     made = tables.with_tables(f"<!-- models | {headings} -->", language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
     assert rows[0] == list("abcdefgh")
-    data = tomllib.loads((ROOT / "mhattn" / "models.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads((ROOT / "mhattn" / "model_sizes.toml").read_text(encoding="utf-8"))
     for row, (name, model) in zip(rows[2:], data.items(), strict=True):
         assert row[0] == f'<span class="mh-model" id="{name}">{model["title"]}</span>'
         assert row[1:4] == [str(model[key]) for key in ("layers", "embed_dim", "num_heads")]

@@ -101,7 +101,7 @@ KEYS = {
 def test_hidden_keys(keys, L, S, is_causal):
     inputs, mask = tensors(L, S), KEYS[keys](S)
     expected = dense(*inputs, by_rule(L, S, window(11, is_causal)) & mask)
-    assert_equal(local_attention(*inputs, 11, mask, is_causal=is_causal), expected)
+    assert_equal(local_attention(*inputs, 11, mask=mask, is_causal=is_causal), expected)
 
 
 CALLS = {
@@ -339,12 +339,12 @@ WRONG = [
         "query must not be longer than key, got query (2, 6, 5, 3) and key (2, 3, 4, 3)",
     ),
     (
-        lambda: local_attention(Q, K, V, 2, torch.ones(5, 7).bool()),
+        lambda: local_attention(Q, K, V, 2, mask=torch.ones(5, 7).bool()),
         ValueError,
         "mask must broadcast to (..., 1, S) = (2, 6, 1, 7), got (5, 7)",
     ),
     (
-        lambda: local_attention(Q, K, V, 2, torch.ones(7)),
+        lambda: local_attention(Q, K, V, 2, mask=torch.ones(7)),
         TypeError,
         "mask must be a tensor of booleans, True = may attend, got torch.float32",
     ),

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mhattn import MultiHeadAttention
-from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train
+from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
 
 SIZES = [(3, 7, 0, 1), (2, 5, 1, 1), (3, 7, 2, 2), (2, 5, 3, 3)]  # batch, length, links, content
 
@@ -137,7 +137,7 @@ def test_too_few_heads_stay_above_the_bound(heads, links, k):
     tests = balanced(linked_tokens(3, length, links, content_dim=k))
     sizes = {"head_dim": 4, "content_dim": k}
     models = [GatherModel(relations * length, heads, relations * k, **sizes) for _ in range(3)]
-    errors = train(
+    errors = train_models(
         models,
         lambda n: linked_tokens(n, length, links, content_dim=k),
         tests,
@@ -161,7 +161,7 @@ def test_training_together_is_training_one_by_one():
         seen.append(linked_tokens(batch, 5, 2))
         return seen[-1]
 
-    errors = train(together, draw, tests, steps=20, lr=0.01, batch=7, every=5)
+    errors = train_models(together, draw, tests, steps=20, lr=0.01, batch=7, every=5)
     assert errors.shape == (5, 3)
     assert {len(tokens.labels) for tokens in seen} == {21}
     for i, model in enumerate(alone):
@@ -188,7 +188,9 @@ def test_training_finds_two_relations_with_two_heads():
     torch.manual_seed(0)
     models = [GatherModel(10, 2, 2) for _ in range(2)]
     tests = balanced(linked_tokens(4, 5))
-    errors = train(models, lambda n: linked_tokens(n, 5), tests, steps=300, lr=0.03, every=300)
+    errors = train_models(
+        models, lambda n: linked_tokens(n, 5), tests, steps=300, lr=0.03, every=300
+    )
     assert errors.shape == (2, 2)
     assert errors[-1].max() < 0.01
 
@@ -216,7 +218,7 @@ def test_equal_width_is_equal_parameters(heads, head_dim):
 def short(**changes):
     options = {"steps": 5, "lr": 0.01, "batch": 2, "every": 5} | changes
     models = [GatherModel(10, 1, 2)]
-    return train(models, lambda n: linked_tokens(n, 5), linked_tokens(1, 5), **options)
+    return train_models(models, lambda n: linked_tokens(n, 5), linked_tokens(1, 5), **options)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def assert_exact(got, expected):
 def test_tiles_give_the_whole(mask, is_causal, num_queries, block_size):
     mask = MASKS[mask](num_queries)
     inputs = [x.detach() for x in tensors(num_queries)]
-    output = tiled_attention(*inputs, mask, is_causal=is_causal, block_size=block_size)
+    output = tiled_attention(*inputs, mask=mask, is_causal=is_causal, block_size=block_size)
     assert_exact(output, written_out(*inputs, mask=mask, is_causal=is_causal))
 
 
@@ -69,7 +69,7 @@ def test_tiles_give_the_whole(mask, is_causal, num_queries, block_size):
 def test_gradients_of_tiles_are_those_of_the_whole(mask, is_causal, block_size):
     mask = MASKS[mask](MANY)
     inputs, probe = tensors(MANY), torch.randn(B, H, MANY, D_V).double()
-    tiled = tiled_attention(*inputs, mask, is_causal=is_causal, block_size=block_size)
+    tiled = tiled_attention(*inputs, mask=mask, is_causal=is_causal, block_size=block_size)
     whole = written_out(*inputs, mask=mask, is_causal=is_causal)
     for ours, theirs in zip(
         torch.autograd.grad(tiled, inputs, probe),
@@ -85,7 +85,7 @@ def test_gradcheck(mask):
     inputs = [x[..., :2].detach().requires_grad_() for x in tensors(3)]
 
     def run(*inputs):
-        return tiled_attention(*inputs, mask, is_causal=True, block_size=8)
+        return tiled_attention(*inputs, mask=mask, is_causal=True, block_size=8)
 
     assert torch.autograd.gradcheck(run, inputs)
 
@@ -94,7 +94,7 @@ def test_gradcheck(mask):
 def test_no_step_of_the_backward_pass_makes_a_nan(mask):
     inputs = tensors()
     with torch.autograd.set_detect_anomaly(True):  # raises at the first NaN, later hidden or not
-        output = tiled_attention(*inputs, MASKS[mask](L), is_causal=True, block_size=4)
+        output = tiled_attention(*inputs, mask=MASKS[mask](L), is_causal=True, block_size=4)
         output.square().sum().backward()
 
 
@@ -104,7 +104,7 @@ def test_no_step_of_the_backward_pass_makes_a_nan(mask):
 def test_lower_precision_is_close_to_float64(dtype, mask, is_causal):
     mask = MASKS[mask](L)
     inputs = [x.detach() for x in tensors(dtype=dtype)]
-    output = tiled_attention(*inputs, mask, is_causal=is_causal, block_size=4)
+    output = tiled_attention(*inputs, mask=mask, is_causal=is_causal, block_size=4)
     exact = written_out(*(x.double() for x in inputs), mask=mask, is_causal=is_causal)
     assert output.dtype == dtype
     tolerance = 4 * torch.finfo(dtype).eps
@@ -190,7 +190,7 @@ def test_blind_queries_get_zeros_and_zero_gradients(dtype, block_size):
     inputs = tensors(MANY, dtype=dtype)
     mask = torch.ones(MANY, S, dtype=torch.bool)
     mask[10] = False
-    output = tiled_attention(*inputs, mask, is_causal=True, block_size=block_size)
+    output = tiled_attention(*inputs, mask=mask, is_causal=True, block_size=block_size)
     blind = [*range(MANY - S), 10]
     assert (output == 0).all(-1).all(0).all(0).nonzero().flatten().tolist() == blind
     output.float().square().sum().backward()
@@ -202,7 +202,7 @@ def test_blind_queries_get_zeros_and_zero_gradients(dtype, block_size):
 def test_a_first_block_without_keys_leaves_no_trace(block_size):
     query, key, value = tensors()
     mask = torch.arange(S) >= 5
-    output = tiled_attention(query, key, value, mask, block_size=block_size)
+    output = tiled_attention(query, key, value, mask=mask, block_size=block_size)
     assert_exact(output, written_out(query, key[:, :, 5:], value[:, :, 5:]))
 
 
@@ -211,7 +211,7 @@ def test_a_first_block_without_keys_leaves_no_trace(block_size):
 
 def random_sums(num_keys=7, mask=None, dtype=torch.float64):
     query, key = torch.randn(L, D, dtype=dtype), torch.randn(num_keys, D, dtype=dtype)
-    return block_sums(query, key, torch.randn(num_keys, D_V, dtype=dtype), mask)
+    return block_sums(query, key, torch.randn(num_keys, D_V, dtype=dtype), mask=mask)
 
 
 def plain_numbers(sums):
@@ -230,7 +230,7 @@ def assert_same_sums(a, b):
 def test_sums_are_those_of_the_formula():
     query, key, value = (x[:, :H_KV].detach() for x in tensors())
     seen = MASKS["one for each head"](L)[:, :H_KV]
-    sums = block_sums(query, key, value, seen, scale=0.7)
+    sums = block_sums(query, key, value, mask=seen, scale=0.7)
     exponentials = (0.7 * query @ key.mT).exp() * seen
     total, mixed = plain_numbers(sums)
     assert_exact(total, exponentials.sum(-1, keepdim=True))
@@ -241,7 +241,7 @@ def test_sums_are_those_of_the_formula():
 def test_the_total_is_between_one_and_the_number_of_keys():
     query, key, value = tensors()
     seen = MASKS["one for each head"](L)
-    sums = block_sums(10 * query, key, value, seen)
+    sums = block_sums(10 * query, key, value, mask=seen)
     number = seen.sum(-1, keepdim=True)
     assert ((sums.total >= 1) | (number == 0)).all()
     assert (sums.total <= number).all()
@@ -259,9 +259,9 @@ def test_log_sum_exp_is_torchs_and_gives_the_weights():
     seen = MASKS["one for each head"](L)
     scores = query @ key.repeat_interleave(2, 1).mT / math.sqrt(D)
     scores = scores.masked_fill(~seen, -math.inf)
-    got = block_sums(query, key, value, seen).log_sum_exp
+    got = block_sums(query, key, value, mask=seen).log_sum_exp
     assert_exact(got, scores.logsumexp(-1, keepdim=True))
-    weights = attention_weights(query, key, seen)
+    weights = attention_weights(query, key, mask=seen)
     sees = seen.any(-1)
     assert_exact((scores - got).exp()[sees], weights[sees])
 
@@ -379,11 +379,16 @@ WRONG = [
     ((Q, shaped(2, 3, 7, 9), V), {}, ValueError, "query and key must have the same last axis"),
     ((Q, shaped(2, 4, 7, 8), shaped(2, 4, 7, 8)), {}, ValueError, "heads must divide the query's"),
     ((Q, K, shaped(2, 3, 11, 8)), {}, ValueError, "key and value must have the same axes but"),
-    ((Q, K, V, torch.ones(7, 5, dtype=torch.bool)), {}, ValueError, "(2, 6, 5, 7), got (7, 5)"),
+    (
+        (Q, K, V),
+        {"mask": torch.ones(7, 5, dtype=torch.bool)},
+        ValueError,
+        "(2, 6, 5, 7), got (7, 5)",
+    ),
     ((Q, K, V), {"scale": -1.0}, ValueError, "scale must be positive and finite, got -1.0"),
     ((Q.long(), K, V), {}, TypeError, "query must be a tensor of floats, got torch.int64"),
     ((Q, K, [1.0]), {}, TypeError, "value must be a tensor of floats, got list"),
-    ((Q, K, V, shaped(5, 7)), {}, TypeError, "mask must be a tensor of booleans"),
+    ((Q, K, V), {"mask": shaped(5, 7)}, TypeError, "mask must be a tensor of booleans"),
 ]
 SIZES = [
     (0, ValueError, "block_size must be at least 1, got 0"),
@@ -423,7 +428,7 @@ def test_cuda_equals_the_cpu(dtype, mask, is_causal):
     expected = written_out(*(x.detach().double() for x in inputs), mask=mask, is_causal=is_causal)
     on_gpu = [x.detach().cuda().requires_grad_() for x in inputs]
     mask = None if mask is None else mask.cuda()
-    output = tiled_attention(*on_gpu, mask, is_causal=is_causal, block_size=7)
+    output = tiled_attention(*on_gpu, mask=mask, is_causal=is_causal, block_size=7)
     tolerance = 16 * max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
     torch.testing.assert_close(output.double().cpu(), expected, atol=tolerance, rtol=tolerance)
     output.float().sum().backward()

@@ -7,7 +7,16 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import MultiHeadAttention, causal_mask, trace
+from mhattn import (
+    LatentAttention,
+    LinearAttention,
+    MultiHeadAttention,
+    SparseAttention,
+    causal_mask,
+    trace,
+)
+from mhattn.positions import Rotary
+from mhattn.relative import RelativePosition
 
 B, L, S, H, D = 2, 5, 7, 6, 11
 E = 13
@@ -158,12 +167,40 @@ def test_wrong_arguments_are_named():
         trace(MultiHeadAttention(12, 3), x[:0])
     with pytest.raises(KeyError, match="no step 'logits', only query, q_proj, split q"):
         trace(MultiHeadAttention(12, 3), x)["logits"]
-    with pytest.raises(
-        ValueError, match=r"^module must call mhattn.functional, uncompiled, got NoAttention$"
-    ):
+    with pytest.raises(ValueError, match=r"^module must call functions of mhattn, got NoAtt"):
         trace(NoAttention(), x)
-    with pytest.raises(ValueError, match=r"uncompiled, got OptimizedModule$"):
-        trace(torch.compile(MultiHeadAttention(12, 3), backend="eager"), x)
+
+
+def test_a_compiled_module_is_traced_as_what_it_wraps():
+    mha, x = MultiHeadAttention(12, 3), torch.randn(2, 5, 12)
+    compiled = torch.compile(mha, backend="eager", fullgraph=True)
+    assert str(trace(compiled, x)) == str(trace(mha, x))
+
+
+LAYERS = {
+    "rotary": (MultiHeadAttention(12, 3, position=Rotary(4)), "turn q, turn k, scores, weights"),
+    "vectors": (MultiHeadAttention(12, 3, position=RelativePosition(4, 2)), "weights, mix, merge"),
+    "window": (SparseAttention(12, 3, 2), "split v, mix, merge"),
+    "stride": (SparseAttention(12, 3, 2, stride=2), "split v, mix, merge"),
+    "linear": (LinearAttention(12, 3), "split v, mix, merge"),
+    "latent": (
+        LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2),
+        "kv_down, kv_norm, k_rope, turn k, kept, q_proj, split q, turn q, scores, weights, mix",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_has_its_steps(name):
+    layer, expected = LAYERS[name]
+    x = torch.randn(2, 37, 12)
+    found = trace(layer, x, is_causal=True)
+    names = [step.name for step in found]
+    assert expected in ", ".join(names)
+    assert names[-1] == "out_proj"
+    assert len(set(names)) == len(names)
+    output = layer(x, is_causal=True)
+    torch.testing.assert_close(found["out_proj"].tensor, output)
 
 
 class NoAttention(nn.Module):

@@ -10,9 +10,9 @@ from fractions import Fraction
 import pytest
 import torch
 
-from mhattn import MultiHeadAttention, attention_cost, models
+from mhattn import MultiHeadAttention, attention_cost, known_model, known_models
 
-KNOWN = [models.get(name) for name in models.names()]
+KNOWN = [known_model(name) for name in known_models()]
 each_model = pytest.mark.parametrize("model", KNOWN, ids=lambda model: model.name)
 
 # Layers, width, heads, key-value heads, head size: entered a second time, from the sources.
@@ -116,15 +116,15 @@ def test_encoders_and_encoder_decoders():
 
 
 def test_data_is_shipped_beside_the_code():
-    data = importlib.resources.files("mhattn") / "models.toml"
-    assert tuple(tomllib.loads(data.read_text(encoding="utf-8"))) == models.names()
+    data = importlib.resources.files("mhattn") / "model_sizes.toml"
+    assert tuple(tomllib.loads(data.read_text(encoding="utf-8"))) == known_models()
 
 
 def test_a_model_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        models.get("bert-base").num_heads = 16
+        known_model("bert-base").num_heads = 16
     with pytest.raises(dataclasses.FrozenInstanceError):
-        models.get("deepseek-v3").latent.kv_lora_rank = 1
+        known_model("deepseek-v3").latent.kv_lora_rank = 1
 
 
 # What follows
@@ -132,37 +132,37 @@ def test_a_model_cannot_be_changed():
 
 def test_who_breaks_the_convention():
     assert {m.name for m in KNOWN if not m.splits_width} == set(UNCONVENTIONAL.split())
-    assert models.get("qwen3-32b").query_width == 8192
-    assert models.get("t5-1.1-small").query_width == 384
-    assert models.get("deepseek-v3").query_width == 128 * 192
+    assert known_model("qwen3-32b").query_width == 8192
+    assert known_model("t5-1.1-small").query_width == 384
+    assert known_model("deepseek-v3").query_width == 128 * 192
 
 
 def test_gpt_3_is_quoted_as_its_table_has_it():
     paper = {"gpt-3-xl": (3072, 2048), "gpt-3-13b": (5120, 5140)}
     for name, sizes in paper.items():
-        model = models.get(name)
+        model = known_model(name)
         assert (model.query_width, model.embed_dim) == sizes
         assert model.embed_dim % model.num_heads
 
 
 def test_groups_by_hand():
     sizes = {"llama-2-7b": 1, "gemma-2-9b": 2, "llama-3.1-8b": 4, "falcon-7b": 71, "falcon-40b": 16}
-    assert {name: models.get(name).group_size for name in sizes} == sizes
+    assert {name: known_model(name).group_size for name in sizes} == sizes
     kinds = {"llama-2-13b": "MHA", "llama-2-70b": "GQA", "gemma-3-1b": "MQA", "deepseek-v2": "MLA"}
-    assert {name: models.get(name).attention for name in kinds} == kinds
+    assert {name: known_model(name).attention for name in kinds} == kinds
 
 
 @pytest.mark.parametrize(("name", "kib"), KIB.items())
 def test_cache_by_hand(name, kib):
-    model = models.get(name)
+    model = known_model(name)
     assert model.kv_cache_bytes_per_token() == kib * 1024
     assert model.kv_cache_bytes_per_token(1) * 2 == kib * 1024
     assert isinstance(model.kv_cache_bytes_per_token(), int)
 
 
 def test_an_encoder_keeps_no_cache():
-    assert models.get("bert-base").kv_cache_bytes_per_token() == 0
-    assert models.get("t5-base").kv_cache_bytes_per_token() == 12 * 2 * 12 * 64 * 2
+    assert known_model("bert-base").kv_cache_bytes_per_token() == 0
+    assert known_model("t5-base").kv_cache_bytes_per_token() == 12 * 2 * 12 * 64 * 2
 
 
 @pytest.mark.parametrize("model", [m for m in KNOWN if not m.latent], ids=lambda model: model.name)
@@ -183,21 +183,21 @@ def test_projections_are_torchs(model):
 
 
 def test_parameters_by_hand():
-    assert models.get("gpt-3-175b").attention_parameters == 96 * 4 * 12_288**2 == 57_982_058_496
-    assert models.get("t5-11b").attention_parameters == (24 + 2 * 24) * 4 * 1024 * 16_384
-    assert models.get("llama-3.1-8b").attention_parameters == 32 * (2 * 4096**2 + 2 * 4096 * 1024)
+    assert known_model("gpt-3-175b").attention_parameters == 96 * 4 * 12_288**2 == 57_982_058_496
+    assert known_model("t5-11b").attention_parameters == (24 + 2 * 24) * 4 * 1024 * 16_384
+    assert known_model("llama-3.1-8b").attention_parameters == 32 * (2 * 4096**2 + 2 * 4096 * 1024)
 
 
 def test_latent_attention_by_hand():
     """DeepSeek-V3, matrix by matrix: queries down and up, keys and values down and up, output."""
-    model = models.get("deepseek-v3")
+    model = known_model("deepseek-v3")
     queries = 7168 * 1536 + 1536 * 128 * (128 + 64)
     keys_and_values = 7168 * (512 + 64) + 512 * 128 * (128 + 128)
     assert model.attention_parameters == 61 * (queries + keys_and_values + 128 * 128 * 7168)
     assert model.attention_parameters == 61 * 187_105_280
     assert (model.head_dim, model.value_dim, model.cached_per_layer) == (192, 128, 576)
-    assert models.get("llama-2-7b").value_dim == 128
-    assert models.get("deepseek-v2").cached_per_layer == Fraction(9, 2) * 128  # Table 1 of V2
+    assert known_model("llama-2-7b").value_dim == 128
+    assert known_model("deepseek-v2").cached_per_layer == Fraction(9, 2) * 128  # Table 1 of V2
 
 
 # Windows
@@ -220,7 +220,7 @@ def test_layers_without_a_window():
 @pytest.mark.parametrize("name", ["gemma-3-1b", "gemma-3-27b", "qwen2.5-3b", "deepseek-v2"])
 @pytest.mark.parametrize("tokens", [1, 511, 512, 513, 1025, 3001])
 def test_cache_of_a_sequence_is_what_layers_would_keep(name, tokens):
-    model = models.get(name)
+    model = known_model(name)
     sixth = [model.window is None or (layer + 1) % 6 == 0 for layer in range(model.layers)]
     caches = [deque(range(tokens), maxlen=None if whole else model.window) for whole in sixth]
     numbers = sum(len(cache) for cache in caches) * model.cached_per_layer
@@ -239,17 +239,17 @@ def test_cache_of_a_sequence_is_what_layers_would_keep(name, tokens):
         (
             "llama-3-8b",
             ValueError,
-            "name must be one of mhattn.models.names(), got 'llama-3-8b'; close: llama-3.1-8b, ",
+            "name must be one of known_models(), got 'llama-3-8b'; close: llama-3.1-8b, ",
         ),
         ("BERT-Base", ValueError, "got 'BERT-Base'; close: bert-base"),
-        ("zzzz", ValueError, "name must be one of mhattn.models.names(), got 'zzzz'"),
+        ("zzzz", ValueError, "name must be one of known_models(), got 'zzzz'"),
         (7, TypeError, "name must be a string, got int"),
         (None, TypeError, "name must be a string, got NoneType"),
     ],
 )
 def test_unknown_names(name, error, message):
     with pytest.raises(error) as raised:
-        models.get(name)
+        known_model(name)
     assert message in str(raised.value)
     assert ("close" in str(raised.value)) == ("close" in message)
 
@@ -266,9 +266,9 @@ def test_unknown_names(name, error, message):
 )
 def test_wrong_sizes(arguments, error, message):
     with pytest.raises(error) as raised:
-        models.get("gpt-2-124m").kv_cache_bytes(*arguments)
+        known_model("gpt-2-124m").kv_cache_bytes(*arguments)
     assert str(raised.value) == message
     if len(arguments) == 2:
         with pytest.raises(error) as raised:
-            models.get("gpt-2-124m").kv_cache_bytes_per_token(arguments[1])
+            known_model("gpt-2-124m").kv_cache_bytes_per_token(arguments[1])
         assert str(raised.value) == message

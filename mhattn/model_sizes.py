@@ -1,7 +1,7 @@
 """The heads of known models: what their sources say, and what follows by counting.
 
-The numbers stand in ``models.toml`` beside this file, each model's with the source that they were
-read in. All the rest is exact integer arithmetic and needs no torch.
+The numbers stand in ``model_sizes.toml`` beside this file, each model's with the source that they
+were read in. All the rest is exact integer arithmetic and needs no torch.
 """
 
 import difflib
@@ -9,12 +9,13 @@ import tomllib
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Latent", "Model", "get", "names"]
+__all__ = ["LatentSizes", "ModelSizes", "known_model", "known_models"]
 
 
 @dataclass(frozen=True)
-class Latent:
+class LatentSizes:
     """The sizes of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434).
 
     A token's keys and values, of all heads, are computed from one small vector, the latent. One
@@ -36,11 +37,11 @@ class Latent:
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelSizes:
     """The sizes of one model's attention.
 
     Attributes:
-        name: what `get` finds it by.
+        name: what `known_model` finds it by.
         title: what people call it.
         family: the models that it belongs to.
         kind: ``"encoder"``, ``"decoder"`` or ``"encoder-decoder"``.
@@ -70,7 +71,7 @@ class Model:
     source_kind: str
     window: int | None = None
     global_layers: int | None = None
-    latent: Latent | None = None
+    latent: LatentSizes | None = None
 
     @property
     def query_width(self) -> int:
@@ -151,7 +152,7 @@ class Model:
             ValueError: bytes_per_number is less than 1.
 
         Examples:
-            >>> get("llama-3.1-8b").kv_cache_bytes_per_token()
+            >>> known_model("llama-3.1-8b").kv_cache_bytes_per_token()
             131072
         """
         _require_positive("bytes_per_number", bytes_per_number)
@@ -172,36 +173,38 @@ class Model:
             ValueError: an argument is less than 1.
 
         Examples:
-            >>> get("mistral-7b-v0.1").kv_cache_bytes(10_000) == 4096 * 131_072  # its window
+            >>> mistral = known_model("mistral-7b-v0.1")  # with a window of 4096
+            >>> mistral.kv_cache_bytes(10_000) == 4096 * 131_072
             True
         """
         _require_positive("tokens", tokens)
         _require_positive("bytes_per_number", bytes_per_number)
         kept = self.layers * tokens
         if self.window is not None:
-            local_layers = self.layers - self.global_layers
-            kept = self.global_layers * tokens + local_layers * min(tokens, self.window)
+            global_layers = self.global_layers or 0
+            local_layers = self.layers - global_layers
+            kept = global_layers * tokens + local_layers * min(tokens, self.window)
         return kept * self.cached_per_layer * bytes_per_number
 
 
-def names() -> tuple[str, ...]:
+def known_models() -> tuple[str, ...]:
     """The names of all models, family by family.
 
     Returns:
-        What `get` takes.
+        What `known_model` takes.
 
     Examples:
-        >>> len(names())
+        >>> len(known_models())
         64
     """
     return tuple(_models())
 
 
-def get(name: str) -> Model:
+def known_model(name: str) -> ModelSizes:
     """Find a model by its name.
 
     Args:
-        name: one of `names`.
+        name: one of `known_models`.
 
     Returns:
         Its sizes.
@@ -211,7 +214,7 @@ def get(name: str) -> Model:
         ValueError: there is no such model; the error says which names come close.
 
     Examples:
-        >>> bert = get("bert-base")
+        >>> bert = known_model("bert-base")
         >>> bert.num_heads, bert.head_dim
         (12, 64)
     """
@@ -220,24 +223,24 @@ def get(name: str) -> Model:
     if name not in _models():
         close = difflib.get_close_matches(name.lower(), _models(), n=3)
         hint = f"; close: {', '.join(close)}" if close else ""
-        raise ValueError(f"name must be one of mhattn.models.names(), got {name!r}{hint}")
+        raise ValueError(f"name must be one of known_models(), got {name!r}{hint}")
     return _models()[name]
 
 
 @cache
-def _models() -> dict[str, Model]:
-    text = Path(__file__).with_name("models.toml").read_text(encoding="utf-8")
+def _models() -> dict[str, ModelSizes]:
+    text = Path(__file__).with_name("model_sizes.toml").read_text(encoding="utf-8")
     return {name: _model(name, table) for name, table in tomllib.loads(text).items()}
 
 
-def _model(name: str, table: dict) -> Model:
+def _model(name: str, table: dict[str, Any]) -> ModelSizes:
     table = dict(table)
     if "kv_lora_rank" in table:
-        latent = Latent(**{field.name: table.pop(field.name) for field in fields(Latent)})
+        latent = LatentSizes(**{field.name: table.pop(field.name) for field in fields(LatentSizes)})
         table["latent"] = latent
         table["num_kv_heads"] = table["num_heads"]  # each head has keys and values of its own
         table["head_dim"] = latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    return Model(name=name, **table)
+    return ModelSizes(name=name, **table)
 
 
 def _require_positive(name: str, number: int) -> None:

@@ -1,0 +1,364 @@
+"""What every layer owes its user: positions, caches that cannot be misread, devices, dtypes."""
+
+import copy
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mhattn import (
+    Alibi,
+    KVCache,
+    LatentAttention,
+    LearnedBias,
+    LinearAttention,
+    MultiHeadAttention,
+    RelativePosition,
+    Rotary,
+    SparseAttention,
+    padding_mask,
+    sinusoidal_positions,
+)
+
+B, L, E, H, D = 2, 11, 33, 3, 10
+
+LAYERS = {
+    "rotary": lambda **o: MultiHeadAttention(
+        E, H, head_dim=D, position=Rotary(D, **device(o)), **o
+    ),
+    "alibi": lambda **o: MultiHeadAttention(E, H, position=Alibi(H, **device(o)), **o),
+    "bias": lambda **o: MultiHeadAttention(E, H, position=LearnedBias(H, 2 * L, **o), **o),
+    "vectors": lambda **o: MultiHeadAttention(
+        E, H, head_dim=D, position=RelativePosition(D, 3, **o), **o
+    ),
+    "latent": lambda **o: LatentAttention(E, H, kv_rank=8, nope_dim=5, rope_dim=2, **o),
+}
+OTHERS = {
+    "grouped": lambda **o: MultiHeadAttention(E, H, num_kv_heads=1, **o),
+    "window": lambda **o: SparseAttention(E, H, 4, **o),
+    "stride": lambda **o: SparseAttention(E, H, 4, stride=3, **o),
+    "linear": lambda **o: LinearAttention(E, H, **o),
+}
+every_position = pytest.mark.parametrize("name", LAYERS)
+every_layer = pytest.mark.parametrize("name", LAYERS | OTHERS)
+
+
+def device(options):
+    return {key: value for key, value in options.items() if key == "device"}
+
+
+def layer(name, **options):
+    made = (LAYERS | OTHERS)[name](**options).double()
+    for parameter in made.parameters():  # also what starts at zero
+        torch.nn.init.normal_(parameter, std=0.5)
+    return made
+
+
+# Positions that are given
+
+
+def first(result):
+    return result[0] if isinstance(result, tuple) else result
+
+
+@every_position
+@pytest.mark.parametrize("return_weights", [False, True])
+@pytest.mark.parametrize("shape", [(L,), (B, L)])
+def test_given_positions_can_be_the_usual_ones(name, return_weights, shape):
+    mha, x = layer(name), torch.randn(B, L, E).double()
+    options = {"is_causal": True, "return_weights": return_weights}
+    usual = mha(x, **options)
+    given = mha(x, positions=torch.arange(L).expand(shape), **options)
+    torch.testing.assert_close(given, usual)
+
+
+@every_position
+def test_padding_on_the_left_gives_what_padding_on_the_right_gives(name):
+    mha, lengths = layer(name), torch.tensor([L, 4])
+    right = torch.randn(B, L, E).double()
+    left = torch.stack([right[0], right[1].roll(L - 4, dims=0)])
+    real = torch.arange(L) >= L - lengths[:, None]  # (B, L)
+    positions = (real.cumsum(-1) - 1).clamp(min=0)
+    expected = mha(right, is_causal=True, mask=padding_mask(lengths, L))
+    got = mha(left, is_causal=True, mask=real[:, None, None], positions=positions)
+    torch.testing.assert_close(got[0], expected[0])
+    torch.testing.assert_close(got[1, L - 4 :], expected[1, :4])
+
+
+@every_position
+def test_two_sequences_in_one(name):
+    """Each starts at position 0, and none sees the other."""
+    mha, x = layer(name), torch.randn(1, L, E).double()
+    positions = torch.cat([torch.arange(4), torch.arange(L - 4)])
+    number = torch.arange(L) >= 4
+    packed = mha(x, is_causal=True, mask=number[:, None] == number, positions=positions)
+    alone = [mha(part, is_causal=True) for part in (x[:, :4], x[:, 4:])]
+    torch.testing.assert_close(packed, torch.cat(alone, dim=1))
+
+
+@every_position
+def test_only_distances_matter_and_they_do(name):
+    mha, x = layer(name), torch.randn(B, L, E).double()
+    usual = mha(x, is_causal=True)
+    later = mha(x, is_causal=True, positions=torch.arange(L) + 1000)
+    torch.testing.assert_close(later, usual)
+    same = mha(x, is_causal=True, positions=torch.zeros(L, dtype=torch.int64))
+    assert (same - usual).abs().max() > 1e-3
+
+
+@every_position
+@pytest.mark.parametrize("split", [1, 4, L - 1])
+def test_given_positions_stay_in_the_cache(name, split):
+    """Token 6 stands beside token 5: two guesses at the same place, as in a tree of guesses."""
+    mha, x = layer(name), torch.randn(B, L, E).double()
+    positions = torch.tensor([0, 1, 2, 3, 4, 5, 5, 6, 7, 8, 9]).expand(B, L)
+    full, cache = mha(x, is_causal=True, positions=positions), KVCache(L)
+    parts = [slice(0, split), *(slice(i, i + 1) for i in range(split, L))]
+    outputs = [
+        mha(x[:, part], is_causal=True, positions=positions[:, part], cache=cache) for part in parts
+    ]
+    torch.testing.assert_close(torch.cat(outputs, dim=1), full)
+
+
+def test_gradients_reach_what_is_learned_through_given_positions():
+    for name in ("bias", "vectors"):
+        mha, x = layer(name), torch.randn(B, L, E).double()
+        learned = list(mha.position.parameters())
+        usual = torch.autograd.grad(mha(x).square().sum(), learned)
+        given = mha(x, positions=torch.arange(L).expand(B, L)).square().sum()
+        torch.testing.assert_close(torch.autograd.grad(given, learned), usual)
+
+
+def test_rows_of_the_sinusoids_for_any_positions():
+    positions = torch.tensor([[0, 0, 1], [2, 3, 4]])
+    table = sinusoidal_positions(5, 6, dtype=torch.float64)
+    assert sinusoidal_positions(1, 6, start=4, dtype=torch.float64)[0].equal(table[positions][1, 2])
+
+
+WRONG_POSITIONS = [
+    (torch.zeros(L), TypeError, "positions must be a tensor of integers, got torch.float32"),
+    (torch.zeros(L - 1).int(), ValueError, "positions must be (L,) = (11,) or (B, L) = (2, 11)"),
+    (torch.zeros(3, L).int(), ValueError, "got (3, 11)"),
+]
+
+
+@every_position
+@pytest.mark.parametrize(("positions", "kind", "message"), WRONG_POSITIONS)
+def test_wrong_positions_are_named(name, positions, kind, message):
+    x = torch.randn(B, L, E).double()
+    with pytest.raises(kind) as caught:
+        layer(name)(x, positions=positions)
+    assert message.replace("positions must", "must") in str(caught.value)
+
+
+def test_a_bias_knows_no_distance_beyond_its_table():
+    mha = MultiHeadAttention(E, H, position=LearnedBias(H, L)).double()
+    x = torch.randn(B, L, E).double()
+    with pytest.raises(ValueError, match=r"^positions must be less than max_len=11 apart, got 11$"):
+        mha(x, positions=torch.arange(L) + (torch.arange(L) == L - 1))
+    x = torch.randn(B, 3 * L, E).double()  # longer than the table, but each sequence is not
+    positions = torch.arange(L).repeat(3)
+    number = torch.arange(3).repeat_interleave(L)
+    with pytest.raises(ValueError, match=r"^query must have at most max_len=11 positions, got 33$"):
+        mha(x, is_causal=True)
+    packed = mha(x, mask=number[:, None] == number, is_causal=True, positions=positions)
+    assert packed.isfinite().all()
+
+
+def test_positions_need_a_layer_that_uses_them():
+    mha, x = MultiHeadAttention(E, H), torch.randn(B, L, E)
+    with pytest.raises(ValueError, match=r"^positions need a layer with a position, got position="):
+        mha(x, positions=torch.arange(L))
+    mha = MultiHeadAttention(E, H, position=Alibi(H))
+    with pytest.raises(ValueError, match=r"^with positions, key must be None or the query"):
+        mha(x, x[:, :7], positions=torch.arange(L))
+
+
+# No silent misreading
+
+
+@pytest.mark.parametrize("name", ["grouped", "latent", "alibi"])
+def test_a_cache_is_causal_or_refused(name):
+    mha, x = layer(name), torch.randn(B, L, E).double()
+    with pytest.raises(ValueError, match=r"^with a cache, is_causal must be True, got False$"):
+        mha(x, cache=KVCache(L))
+
+
+def test_a_cache_takes_no_memory_of_another_sequence():
+    mha, x = layer("grouped"), torch.randn(B, L, E).double()
+    with pytest.raises(
+        ValueError, match=r"^with cache, key must be None or the query, got another"
+    ):
+        mha(x, x[:, :5], is_causal=True, cache=KVCache(L))
+    assert mha(x, x, is_causal=True, cache=KVCache(L)).equal(mha(x, is_causal=True))
+
+
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_a_mask_for_each_sequence_names_the_way_out(return_weights):
+    mha, x = layer("grouped"), torch.randn(B, L, E).double()
+    with pytest.raises(ValueError, match=r"got \(2, 7\); for one row a sequence.*padding_mask\(\)"):
+        mha(x, x[:, :7], mask=torch.ones(B, 7).bool(), return_weights=return_weights)
+
+
+# Devices, dtypes, empty memory
+
+
+@every_layer
+def test_device_and_dtype_reach_every_parameter(name):
+    made = (LAYERS | OTHERS)[name](device="meta", dtype=torch.bfloat16)
+    assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
+    assert {tensor.device.type for tensor in [*made.parameters(), *made.buffers()]} == {"meta"}
+
+
+@every_layer
+def test_empty_memory_is_filled_by_reset_parameters(name):
+    torch.manual_seed(0)
+    expected = (LAYERS | OTHERS)[name]()
+    made = (LAYERS | OTHERS)[name](device="meta").to_empty(device="cpu")
+    for tensor in [*made.parameters(), *made.buffers()]:
+        tensor.data.fill_(77)
+    torch.manual_seed(0)
+    made.reset_parameters()
+    pairs = zip(expected.named_buffers(), made.named_buffers(), strict=True)
+    assert all(one.equal(other) for (_, one), (_, other) in pairs)
+    for key, tensor in expected.state_dict().items():
+        got = made.state_dict()[key]
+        assert got.isfinite().all()
+        assert got.abs().max() <= 2 * max(1, tensor.abs().max())
+        assert (got == 0).all() == (tensor == 0).all()
+
+
+def test_a_position_that_is_passed_keeps_its_numbers():
+    learned = LearnedBias(H, L)
+    torch.nn.init.normal_(learned.table)
+    before = learned.table.detach().clone()
+    assert MultiHeadAttention(E, H, position=learned).position.table.equal(before)
+
+
+class Dtypes(TorchDispatchMode):
+    """Counts the operations, and notes the dtypes of what they return."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.dtypes = 0, set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.count += 1
+        if isinstance(result, torch.Tensor):
+            self.dtypes.add(result.dtype)
+        return result
+
+
+@every_position
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("given", [False, True])
+def test_no_forward_pass_makes_float64(name, dtype, given):
+    """Not every device has it."""
+    mha, x = (LAYERS | OTHERS)[name]().to(dtype), torch.randn(B, L, E, dtype=dtype)
+    positions = torch.arange(L).expand(B, L) if given else None
+    with Dtypes() as seen, torch.no_grad():
+        mha(x, is_causal=True, positions=positions)
+    assert torch.float64 not in seen.dtypes
+
+
+def test_a_decode_step_with_rotary_takes_few_operations_more():
+    counts = []
+    for position in (None, Rotary(D)):
+        mha, cache = MultiHeadAttention(E, H, head_dim=D, position=position), KVCache(L)
+        with torch.no_grad():
+            mha(torch.randn(B, 5, E), is_causal=True, cache=cache)
+            with Dtypes() as seen:
+                mha(torch.randn(B, 1, E), is_causal=True, cache=cache)
+        counts.append(seen.count)
+    assert counts[1] - counts[0] <= 12, (
+        counts
+    )  # for queries and keys: two slices, product, swap, sum
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_in_another_precision_keeps_exact_angles(dtype):
+    rotary = Rotary(D).to(dtype)
+    x = torch.randn(1, 1, 3, D).to(dtype)
+    for start in (0, 1000, 5000, 10**6):
+        expected = Rotary(D).rotate(x.double(), start).to(dtype)
+        got = copy.deepcopy(rotary).rotate(x, start)
+        atol = 2e-6 if dtype == torch.float64 else 2 * torch.finfo(dtype).eps
+        torch.testing.assert_close(got, expected, atol=atol if dtype.itemsize < 8 else 0, rtol=0)
+
+
+@pytest.mark.parametrize("start", [0, 100, 4095, 4096, 10**6])
+def test_kept_and_computed_angles_are_those_of_float64(start):
+    """Positions up to 4096 come from a table; the next ones are computed."""
+    x = torch.randn(1, 1, 3, D)
+    expected = torch.zeros(1, 1, 3, D, dtype=torch.float64)
+    for place in range(3):
+        for i in range(D // 2):
+            angle = torch.tensor((start + place) * 10_000 ** (-2 * i / D), dtype=torch.float64)
+            a, b = x[0, 0, place, i].double(), x[0, 0, place, i + D // 2].double()
+            expected[0, 0, place, i] = a * angle.cos() - b * angle.sin()
+            expected[0, 0, place, i + D // 2] = b * angle.cos() + a * angle.sin()
+    for given in ({"start": start}, {"positions": torch.arange(start, start + 3)}):
+        got = Rotary(D).rotate(x, **given).double()
+        torch.testing.assert_close(got, expected, atol=2e-6, rtol=0)
+
+
+# Taking back and branching
+
+
+@every_position
+@pytest.mark.parametrize("kept", [0, 3, 7])
+def test_a_cropped_cache_goes_on_as_if_nothing_had_come(name, kept):
+    mha, x, y = layer(name), *torch.randn(2, B, L, E).double()
+    cache = KVCache(2 * L)
+    mha(x, is_causal=True, cache=cache)
+    cache.crop(kept)
+    assert (len(cache), cache.seen) == (kept, kept)
+    got = mha(y, is_causal=True, cache=cache)
+    expected = mha(torch.cat([x[:, :kept], y], dim=1), is_causal=True)
+    torch.testing.assert_close(got, expected[:, kept:])
+
+
+def test_a_window_gives_nothing_back():
+    cache = KVCache(window=3)
+    for token in torch.randn(7, 2, 1, 1, 1, D):
+        cache.append(*token)
+    with pytest.raises(ValueError, match=r"^length must be 7, since a window has dropped 5 tokens"):
+        cache.crop(4)
+    cache.crop(7)
+    with pytest.raises(ValueError, match=r"^length must be at most the 7 tokens seen, got 8$"):
+        cache.crop(8)
+
+
+@every_position
+def test_a_reordered_cache_continues_other_sequences(name):
+    mha, x = layer(name), torch.randn(B, 5, E).double()
+    new, rows = torch.randn(3, 2, E).double(), torch.tensor([1, 1, 0])
+    cache = KVCache(L)
+    mha(x, is_causal=True, cache=cache)
+    cache.reorder(rows)
+    got = mha(new, is_causal=True, cache=cache)
+    full = mha(torch.cat([x[rows], new], dim=1), is_causal=True)
+    torch.testing.assert_close(got, full[:, 5:])
+
+
+def test_rows_of_a_cache_are_integers_on_one_axis():
+    with pytest.raises(TypeError, match=r"^rows must be a tensor of integers, got torch.float32$"):
+        KVCache(3).reorder(torch.zeros(2))
+    with pytest.raises(ValueError, match=r"^rows must have 1 axes, got shape \(2, 1\)$"):
+        KVCache(3).reorder(torch.zeros(2, 1).int())
+
+
+def test_positions_come_in_every_call_or_in_none():
+    token, place = torch.zeros(2, B, 1, 1, D), torch.zeros(1, dtype=torch.int64)
+    cache = KVCache(3)
+    cache.append(*token, positions=place)
+    assert cache.positions.equal(torch.zeros(B, 1, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"^positions must be given as before, got none$"):
+        cache.append(*token)
+    cache = KVCache(3)
+    cache.append(*token)
+    with pytest.raises(ValueError, match=r"^positions must be None as before, got shape \(1,\)$"):
+        cache.append(*token, positions=place)
+    with pytest.raises(ValueError, match=r"^positions must be None with sinks, got sinks=1$"):
+        KVCache(window=3, sinks=1).append(*token, positions=place)

@@ -1,0 +1,67 @@
+"""Two type checkers find nothing in the package, and tell its users what they get."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CHECKERS = {"mypy": ["mypy", "--strict"], "pyright": ["pyright"]}
+every_checker = pytest.mark.parametrize("checker", CHECKERS)
+pytestmark = pytest.mark.xdist_group("types")
+
+USER = """
+import torch
+from mhattn import *
+
+x, mha = torch.zeros(2, 5, 12), MultiHeadAttention(12, 3)
+latent = LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2)
+linear = LinearAttention(12, 3)
+print(attention(x, x, x).shape, (x + mha.forward(x)).shape, latent.forward(x).shape)
+print(linear_attention(x, x, x).shape, linear.forward(x).shape)
+for pair in (
+    attention(x, x, x, return_weights=True),
+    mha.forward(x, return_weights=True),
+    latent.forward(x, is_causal=True, return_weights=True),
+    linear_attention(x, x, x, return_state=True),
+    linear.forward(x, is_causal=True, return_state=True),
+):
+    print(pair[0].shape, pair[1].shape)
+"""
+WRONG = {
+    "attention(x, x, x, return_weights=True).shape": "shape",
+    "mha.forward(x, return_weights=True) + x": "+",
+    "mha.forward(x, maks=None)": "maks",
+}
+
+
+def check(checker, *paths):
+    done = subprocess.run(
+        [sys.executable, "-m", *CHECKERS[checker], *map(str, paths)],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+@every_checker
+def test_the_package_has_no_type_errors(checker):
+    code, said = check(checker, "mhattn")
+    assert code == 0, said
+
+
+@every_checker
+def test_users_are_told_what_they_get(checker, tmp_path):
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(USER, encoding="utf-8")
+    wrong.write_text(USER + "\n".join(WRONG) + "\n", encoding="utf-8")
+    code, said = check(checker, right)
+    assert code == 0, said
+    code, said = check(checker, wrong)
+    assert code == 1
+    last = USER.count("\n")
+    for line, word in enumerate(WRONG.values(), last + 1):
+        found = [row for row in said.splitlines() if f"wrong.py:{line}:" in row]
+        assert found, f"line {line} ({word}) has no error in\n{said}"

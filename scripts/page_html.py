@@ -33,6 +33,9 @@ HEADING = re.compile(
     r'<h(?P<level>\d) id="[^"]*">(?P<title>.*?)<a class="anchor-link".*?</a></h\d>', re.S
 )
 SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
+UNSEARCHED = re.compile(
+    r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{3,}(?![\w.])|\s)+"
+)
 NEEDLESS_CUT = re.compile(r"\u200b+(?=[^\w<]|$)|(?<![\w>])\u200b+")
 DOLLARS = re.compile(r"(?P<bar>\$\$?)(?P<tex>[^$]+)(?P=bar)")
 
@@ -187,12 +190,13 @@ def fold_docstrings(html: str) -> str:
 
 
 def slim_index(index: str) -> str:
-    """A search index without signatures, with Chinese as UTF-8 and cut between words only.
+    """A search index of words, with Chinese as UTF-8 and cut between words only.
 
-    Where a sign or a blank stands between two words, the search cuts there anyway.
+    Without signatures, tags, and numbers of three decimals or more, which no reader types. Where
+    a sign or a blank stands between two words, the search cuts there anyway.
     """
     found = json.loads(index)
     for entry in found["docs"]:
-        text = SIGNATURE.sub("", entry["text"])
+        text = UNSEARCHED.sub(" ", SIGNATURE.sub("", entry["text"]))
         entry["text"] = NEEDLESS_CUT.sub("", text)
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

@@ -28,7 +28,7 @@ MEASURED = {
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 SOURCES = {
     "en": {"owner": "owner", "library": "library", "paper": "paper"},
-    "zh": {"owner": "所有者", "library": "软件库", "paper": "论文"},
+    "zh": {"owner": "官方", "library": "软件库", "paper": "论文"},
 }
 UNITS = {
     "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],

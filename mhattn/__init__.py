@@ -29,7 +29,12 @@ from mhattn.functional import (
 from mhattn.fused import attend_in_groups, fused_attention
 from mhattn.gradients import AttentionGradients, attention_gradients
 from mhattn.grouping import pool_kv_heads
-from mhattn.latent import LatentAttention, latent_attention
+from mhattn.latent import (
+    LatentAttention,
+    latent_attention,
+    latent_attention_absorbed,
+    latent_attention_expanded,
+)
 from mhattn.linear import (
     LinearAttention,
     elu_plus_one,
@@ -89,6 +94,8 @@ __all__ = [
     "known_model",
     "known_models",
     "latent_attention",
+    "latent_attention_absorbed",
+    "latent_attention_expanded",
     "linear_attention",
     "linear_attention_weights",
     "linked_tokens",

@@ -64,6 +64,26 @@ def vectors(key_vectors: Any, value_vectors: Any, query: Tensor, value: Tensor) 
             raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
 
 
+def latents(query: Any, kept: Any, k_up: Tensor, v_up: Tensor) -> None:
+    floats("query", query)
+    axes("query", query, 4, exactly=True)
+    floats("kept", kept)
+    axes("kept", kept, 4, exactly=True)
+    for name, x in (("k_up", k_up), ("v_up", v_up)):
+        axes(name, x, 3, exactly=True)
+        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_up.shape[-1]):
+            rule = f"(H={query.shape[1]}, ..., R={k_up.shape[-1]})"
+            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
+    turned = query.shape[-1] - k_up.shape[1]
+    if turned < 0:
+        rule = f"at least D={k_up.shape[1]} wide, as k_up"
+        raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
+    row = (query.shape[0], 1, kept.shape[2], k_up.shape[-1] + turned)
+    if tuple(kept.shape) != row:
+        letters = f"(B, 1, S, R + D_R) = ({row[0]}, 1, S, {row[-1]})"
+        raise ValueError(f"kept must be {letters}, got {tuple(kept.shape)}")
+
+
 def no_longer_than_key(query: Tensor, key: Tensor) -> None:
     if query.shape[-2] > key.shape[-2]:
         raise ValueError(f"query must not be longer than key, {_got(query=query, key=key)}")

@@ -274,22 +274,24 @@ def attention(
         >>> attention(query, key, value, return_weights=True)
         (tensor([[7.3106]]), tensor([[0.2689, 0.7311]]))
     """
-    if not return_weights:
-        return fused_attention(
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
-            is_causal=is_causal,
-            scale=scale,
-            dropout=dropout,
+    if return_weights:
+        check.attention(query, key, value, scale, dropout)
+        key, value = repeat_heads(key, query), repeat_heads(value, query)
+        weights = attention_weights(
+            query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale
         )
-    check.attention(query, key, value, scale, dropout)
-    key, value = repeat_heads(key, query), repeat_heads(value, query)
-    weights = attention_weights(query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
-    weights = F.dropout(weights, dropout)  # (..., L, S)
-    return weights @ value, weights  # (..., L, D_v), (..., L, S)
+        weights = F.dropout(weights, dropout)  # (..., L, S)
+        return weights @ value, weights  # (..., L, D_v), (..., L, S)
+    return fused_attention(
+        query,
+        key,
+        value,
+        mask=mask,
+        bias=bias,
+        is_causal=is_causal,
+        scale=scale,
+        dropout=dropout,
+    )
     # --8<-- [end:attention]
 
 

@@ -20,7 +20,7 @@ from mhattn import (
     window_mask,
 )
 
-PRIMES = 3, 5, 7, 11, 13, 17, 19, 23
+PRIMES = 3, 5, 7, 11, 13, 37, 41, 43  # beyond 32, `relative_blocks` has several blocks
 B, H, H_KV, K = 2, 6, 3, 2  # K: the largest distance with vectors of its own
 TOLERANCES = {torch.float64: 1e-10, torch.float32: 2e-4, torch.bfloat16: 0.1, torch.float16: 0.02}
 MASKS = {
@@ -56,7 +56,7 @@ def with_table(query, key, value, table, **options):
 
 
 def learned_bias(query, key, value, table, **options):
-    position = LearnedBias(H, 24).to(query.dtype)
+    position = LearnedBias(H, 44).to(query.dtype)
     return called(position, {"table": table}, query, key, value, **options)
 
 
@@ -94,7 +94,7 @@ FORMS = {  # the definition, the fast form, the shapes of their inputs
     "learned bias": (
         with_table,
         learned_bias,
-        lambda L, S, D, D_v: [*three(L, S, D, D_v), (H, 2 * 24 - 1)],
+        lambda L, S, D, D_v: [*three(L, S, D, D_v), (H, 2 * 44 - 1)],
     ),
     "relative": (
         with_vectors,

@@ -19,13 +19,22 @@ from mhattn.functional import (
     attention_scores,
     attention_weights,
     fold_heads,
+    masked_softmax,
     merge_heads,
+    repeat_heads,
+    softmax_over_keys,
     split_heads,
     unfold_heads,
 )
+from mhattn.fused import attend_in_groups, fused_attention
 from mhattn.gradients import AttentionGradients, attention_gradients
 from mhattn.grouping import pool_kv_heads
-from mhattn.latent import LatentAttention, latent_attention
+from mhattn.latent import (
+    LatentAttention,
+    latent_attention,
+    latent_attention_absorbed,
+    latent_attention_expanded,
+)
 from mhattn.linear import (
     LinearAttention,
     elu_plus_one,
@@ -36,7 +45,7 @@ from mhattn.masks import causal_mask, padding_mask, sink_mask, strided_mask, win
 from mhattn.model_sizes import LatentSizes, ModelSizes, known_model, known_models
 from mhattn.modules import MultiHeadAttention
 from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
-from mhattn.relative import LearnedBias, RelativePosition
+from mhattn.relative import LearnedBias, RelativePosition, relative_attention
 from mhattn.sparse import SparseAttention, local_attention, strided_attention
 from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
 from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
@@ -69,6 +78,7 @@ __all__ = [
     "Trace",
     "TraceStep",
     "alibi_mod",
+    "attend_in_groups",
     "attention",
     "attention_cost",
     "attention_gradients",
@@ -80,13 +90,17 @@ __all__ = [
     "causal_mod",
     "elu_plus_one",
     "fold_heads",
+    "fused_attention",
     "known_model",
     "known_models",
     "latent_attention",
+    "latent_attention_absorbed",
+    "latent_attention_expanded",
     "linear_attention",
     "linear_attention_weights",
     "linked_tokens",
     "local_attention",
+    "masked_softmax",
     "measure_seconds",
     "merge_heads",
     "merge_sums",
@@ -96,8 +110,11 @@ __all__ = [
     "plot_heads",
     "plot_weights",
     "pool_kv_heads",
+    "relative_attention",
+    "repeat_heads",
     "sink_mask",
     "sinusoidal_positions",
+    "softmax_over_keys",
     "split_heads",
     "strided_attention",
     "strided_mask",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from mhattn import _checks as check
+from mhattn import checks as check
 
 FeatureMap = Callable[[Tensor], Tensor]
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mhattn import _checks as check
+from mhattn import checks as check
 
 __all__ = ["KVCache"]
 

@@ -10,15 +10,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhattn import _checks as check
-from mhattn._fused import allowed_and_blind, fused_attention, share_heads, softmax
+from mhattn import checks as check
+from mhattn.fused import fused_attention
+from mhattn.masks import causal_mask
 
 __all__ = [
     "attention",
     "attention_scores",
     "attention_weights",
     "fold_heads",
+    "masked_softmax",
     "merge_heads",
+    "repeat_heads",
+    "softmax_over_keys",
     "split_heads",
     "unfold_heads",
 ]
@@ -48,10 +52,9 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
         >>> attention_scores(query, key, scale=0.5)
         tensor([[1.5000, 2.0000]])
     """
-    check.query_and_key(query, key)
-    check.scale(scale)
+    check.scores(query, key, scale)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    key = share_heads(key, query)
+    key = repeat_heads(key, query)  # (..., S, D)
     return (scale * query) @ key.transpose(-2, -1)  # (..., L, S)
     # --8<-- [end:attention_scores]
 
@@ -104,14 +107,82 @@ def attention_weights(
     if bias is not None:
         check.bias(bias, scores.shape)
         scores = scores + bias.to(wide)
-    if mask is None and not is_causal:
-        return softmax(scores).to(query.dtype)
-    allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
-    weights = softmax(scores.masked_fill(~allowed, -math.inf))
-    if blind is not None:
-        weights = weights.masked_fill(blind, 0.0)
+    weights = masked_softmax(scores, mask, is_causal=is_causal, overwrite=True)
     return weights.to(query.dtype)
     # --8<-- [end:attention_weights]
+
+
+# --8<-- [start:masked_softmax]
+def masked_softmax(
+    scores: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    overwrite: bool = False,
+) -> Tensor:
+    """Softmax over the keys that each query may see; the others get the weight 0.
+
+    Args:
+        scores: floats, ``(..., L, S)``.
+        mask: as in `attention_weights`.
+        is_causal: as in `attention_weights`.
+        overwrite: as in `softmax_over_keys`.
+
+    Returns:
+        ``(..., L, S)``. A row without keys is all zeros, not NaN.
+
+    Raises:
+        TypeError: scores is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit.
+
+    Examples:
+        >>> masked_softmax(torch.zeros(2, 2), torch.tensor([[True, True], [False, True]]))
+        tensor([[0.5000, 0.5000],
+                [0.0000, 1.0000]])
+    """
+    check.floats("scores", scores)
+    L, S = scores.shape[-2:]
+    seen = causal_mask(L, S, device=scores.device) if is_causal else None
+    if mask is not None:
+        check.mask(mask, scores.shape)
+        seen = torch.atleast_2d(mask) if seen is None else mask & seen
+    if seen is None:
+        return softmax_over_keys(scores, overwrite=overwrite)
+    if mask is None and L <= S:  # each query sees a key
+        return softmax_over_keys(scores.masked_fill(~seen, -math.inf), overwrite=True)
+    blind = ~seen.any(dim=-1, keepdim=True)  # sees no key: (..., L, 1)
+    scores = scores.masked_fill(~(seen | blind), -math.inf)  # -inf in a whole row gives NaN
+    return softmax_over_keys(scores, overwrite=True).masked_fill(blind, 0.0)
+    # --8<-- [end:masked_softmax]
+
+
+# --8<-- [start:softmax_over_keys]
+def softmax_over_keys(scores: Tensor, *, overwrite: bool = False) -> Tensor:
+    """Softmax over the last axis; in the scores' own memory, if no gradient needs them.
+
+    Fresh memory for a large table takes more time than the softmax itself.
+
+    Args:
+        scores: floats, ``(..., L, S)``.
+        overwrite: whether the result may be written over the scores.
+
+    Returns:
+        ``(..., L, S)``.
+
+    Examples:
+        >>> scores = torch.zeros(1, 2)
+        >>> softmax_over_keys(scores, overwrite=True) is scores
+        True
+        >>> scores
+        tensor([[0.5000, 0.5000]])
+    """
+    if not overwrite or scores.requires_grad:
+        return scores.softmax(dim=-1)
+    try:
+        return torch.softmax(scores, dim=-1, out=scores)
+    except RuntimeError:  # torch.vmap and forward-mode gradients do not take out=
+        return scores.softmax(dim=-1)
+    # --8<-- [end:softmax_over_keys]
 
 
 @overload
@@ -170,7 +241,7 @@ def attention(
 
     ``softmax(Q K^T / sqrt(d_k)) V`` of Vaswani et al. (2017), equation 1,
     https://arxiv.org/abs/1706.03762. With ``return_weights`` it is computed as written;
-    without, by the fused kernels of `torch.nn.functional.scaled_dot_product_attention`.
+    without, by `fused_attention`, which gives the same and never stores all weights.
 
     Heads may be grouped: with ``H_kv`` heads of the key and value, head ``i`` of the query
     uses their head ``i // (H / H_kv)`` (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245;
@@ -203,19 +274,51 @@ def attention(
         >>> attention(query, key, value, return_weights=True)
         (tensor([[7.3106]]), tensor([[0.2689, 0.7311]]))
     """
-    check.query_and_key(query, key)
-    check.value(value, key)
-    check.scale(scale)
-    check.dropout(dropout)
-    if not return_weights:
-        if bias is not None:
-            check.bias(bias, (*query.shape[:-1], key.shape[-2]))
-        return fused_attention(query, key, value, mask, is_causal, scale, dropout, bias)
-    key, value = share_heads(key, query), share_heads(value, query)
-    weights = attention_weights(query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale)
-    weights = F.dropout(weights, dropout)
-    return weights @ value, weights  # (..., L, D_v), (..., L, S)
+    if return_weights:
+        check.attention(query, key, value, scale, dropout)
+        key, value = repeat_heads(key, query), repeat_heads(value, query)
+        weights = attention_weights(
+            query, key, mask=mask, bias=bias, is_causal=is_causal, scale=scale
+        )
+        weights = F.dropout(weights, dropout)  # (..., L, S)
+        return weights @ value, weights  # (..., L, D_v), (..., L, S)
+    return fused_attention(
+        query,
+        key,
+        value,
+        mask=mask,
+        bias=bias,
+        is_causal=is_causal,
+        scale=scale,
+        dropout=dropout,
+    )
     # --8<-- [end:attention]
+
+
+# --8<-- [start:repeat_heads]
+def repeat_heads(x: Tensor, query: Tensor) -> Tensor:
+    """Repeat each head of a key or value for its group of query heads.
+
+    Grouped heads by definition: ``attention(query, key, value)`` is the same as attention with
+    ``repeat_heads(key, query)`` and ``repeat_heads(value, query)``, and makes no copies.
+
+    Args:
+        x: ``(B, H_kv, S, D)``, or already with the heads of the query.
+        query: ``(B, H, L, D)``, where ``H`` is a multiple of ``H_kv``.
+
+    Returns:
+        ``(B, H, S, D)``; head ``i`` is a copy of head ``i // (H / H_kv)`` of x.
+
+    Examples:
+        >>> key = torch.tensor([1, 2]).reshape(1, 2, 1, 1)
+        >>> repeat_heads(key, query=torch.zeros(1, 6, 5, 1)).flatten().tolist()
+        [1, 1, 1, 2, 2, 2]
+    """
+    if x.shape[:-2] == query.shape[:-2]:
+        return x
+    group = query.shape[-3] // x.shape[-3]
+    return x.repeat_interleave(group, dim=-3)  # (B, H, S, D)
+    # --8<-- [end:repeat_heads]
 
 
 # --8<-- [start:split_heads]

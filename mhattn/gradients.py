@@ -10,9 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhattn import _checks as check
-from mhattn._fused import share_heads
-from mhattn.functional import attention_weights
+from mhattn import checks as check
+from mhattn.functional import attention_weights, repeat_heads
 
 __all__ = ["AttentionGradients", "attention_gradients"]
 
@@ -76,21 +75,20 @@ def attention_gradients(
         >>> gradients.value.tolist(), gradients.key.tolist()
         ([[0.5], [0.5]], [[-2.0], [2.0]])
     """
-    check.query_and_key(query, key)
-    check.value(value, key)
+    check.attention(query, key, value, scale)
     check.grad_output(grad_output, (*query.shape[:-1], value.shape[-1]))
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     wide = torch.promote_types(query.dtype, torch.float32)
     inputs = query, key, value
     q, k, v, grad = (x.to(wide) for x in (*inputs, grad_output))
     weights = attention_weights(q, k, mask=mask, is_causal=is_causal, scale=scale)  # (..., L, S)
-    gradients = _backward(q, share_heads(k, q), share_heads(v, q), grad, weights, scale)
-    return AttentionGradients(*map(_add_shared, gradients, inputs))
+    gradients = backward(q, repeat_heads(k, q), repeat_heads(v, q), grad, weights, scale)
+    return AttentionGradients(*map(sum_over_group, gradients, inputs))
     # --8<-- [end:attention_gradients]
 
 
 # --8<-- [start:backward]
-def _backward(
+def backward(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -109,12 +107,12 @@ def _backward(
     # --8<-- [end:backward]
 
 
-# --8<-- [start:add_shared]
-def _add_shared(gradient: Tensor, x: Tensor) -> Tensor:
-    """Add up the gradients of the query heads that shared a head of x."""
+# --8<-- [start:sum_over_group]
+def sum_over_group(gradient: Tensor, x: Tensor) -> Tensor:
+    """Add up the gradients of the query heads that share a head of x; undoes `repeat_heads`."""
     if gradient.shape != x.shape:
         heads = x.shape[-3], gradient.shape[-3] // x.shape[-3]
         gradient = gradient.unflatten(-3, heads)  # (B, H_kv, group, S, D)
         gradient = gradient.sum(dim=-3)  # (B, H_kv, S, D)
     return gradient.to(x.dtype)
-    # --8<-- [end:add_shared]
+    # --8<-- [end:sum_over_group]

@@ -4,7 +4,7 @@ import copy
 
 from torch import Tensor
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn.modules import MultiHeadAttention
 
 __all__ = ["pool_kv_heads"]
@@ -49,7 +49,7 @@ def pool_kv_heads(module: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
     state = module.state_dict()
     for name, rows in state.items():
         if name.startswith(("k_proj.", "v_proj.")):  # weight and bias
-            state[name] = _mean_heads(rows, num_kv_heads, module.head_dim)
+            state[name] = mean_heads(rows, num_kv_heads, module.head_dim)
     pooled = MultiHeadAttention(
         module.embed_dim,
         module.num_heads,
@@ -68,7 +68,7 @@ def pool_kv_heads(module: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
 
 
 # --8<-- [start:mean_heads]
-def _mean_heads(rows: Tensor, num_kv_heads: int, head_dim: int) -> Tensor:
+def mean_heads(rows: Tensor, num_kv_heads: int, head_dim: int) -> Tensor:
     """Rows of a weight, or entries of a bias: mean over each group of heads."""
     sizes = (num_kv_heads, -1, head_dim)
     groups = rows.unflatten(0, sizes)  # (H_kv, group, D, ...)

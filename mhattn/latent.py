@@ -10,12 +10,17 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn.cache import KVCache
 from mhattn.functional import attention, merge_heads, split_heads
 from mhattn.positions import Attended, Rotary
 
-__all__ = ["LatentAttention", "latent_attention"]
+__all__ = [
+    "LatentAttention",
+    "latent_attention",
+    "latent_attention_absorbed",
+    "latent_attention_expanded",
+]
 
 
 @overload
@@ -97,25 +102,96 @@ def latent_attention(
         >>> latent_attention(query, kept, torch.randn(3, 4, 8), torch.randn(3, 6, 8)).shape
         torch.Size([1, 3, 5, 6])
     """
-    _check(query, kept, k_up, v_up)
+    check.latents(query, kept, k_up, v_up)
     if absorb is None:
-        absorb = _fewer_if_absorbed(query.shape[-2], kept.shape[-2], k_up, v_up)
-    way = _absorbed if absorb else _expanded
-    return way(query, kept, k_up, v_up, mask, is_causal, return_weights)
+        absorb = absorbing_is_cheaper(query.shape[-2], kept.shape[-2], k_up, v_up)
+    form = latent_attention_absorbed if absorb else latent_attention_expanded
+    return form(
+        query, kept, k_up, v_up, mask=mask, is_causal=is_causal, return_weights=return_weights
+    )
     # --8<-- [end:latent_attention]
 
 
-# --8<-- [start:expanded]
-def _expanded(
+# --8<-- [start:absorbing_is_cheaper]
+def absorbing_is_cheaper(L: int, S: int, k_up: Tensor, v_up: Tensor) -> bool:
+    """Compare the multiplications of a head, without those that both forms have in common."""
+    (_, size, rank), value_size = k_up.shape, v_up.shape[1]
+    up = rank * (size + value_size)  # for a key and a value, or for a query and an output
+    absorbed = L * up + L * S * 2 * rank
+    expanded = S * up + L * S * (size + value_size)
+    return absorbed < expanded
+    # --8<-- [end:absorbing_is_cheaper]
+
+
+@overload
+def latent_attention_expanded(
     query: Tensor,
     kept: Tensor,
     k_up: Tensor,
     v_up: Tensor,
-    mask: Tensor | None,
-    is_causal: bool,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def latent_attention_expanded(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def latent_attention_expanded(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
     return_weights: bool,
+) -> Attended: ...
+# --8<-- [start:latent_attention_expanded]
+def latent_attention_expanded(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    return_weights: bool = False,
 ) -> Attended:
-    """Each head's own keys and values, for every token."""
+    """Compute each head's own keys and values from the latents, then attend: the definition.
+
+    Args:
+        query: as in `latent_attention`.
+        kept: as in `latent_attention`.
+        k_up: as in `latent_attention`.
+        v_up: as in `latent_attention`.
+        mask: as in `attention`.
+        is_causal: as in `attention`.
+        return_weights: also return the weights.
+
+    Returns:
+        ``(B, H, L, D_v)``; or that and the weights, ``(B, H, L, S)``.
+
+    Raises:
+        TypeError: query or kept is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit.
+
+    Examples:
+        >>> query, kept = torch.randn(1, 3, 5, 4 + 2), torch.randn(1, 1, 7, 8 + 2)
+        >>> up = torch.randn(3, 4, 8), torch.randn(3, 6, 8)
+        >>> latent_attention_expanded(query, kept, *up).shape
+        torch.Size([1, 3, 5, 6])
+    """
+    check.latents(query, kept, k_up, v_up)
     heads, _, rank = k_up.shape
     latent, shared = kept[..., :rank], kept[..., rank:]  # (B, 1, S, R), (B, 1, S, D_R)
     key = torch.einsum("bsr,hdr->bhsd", latent[:, 0], k_up)  # (B, H, S, D)
@@ -124,24 +200,84 @@ def _expanded(
     return attention(
         query, key, value, mask=mask, is_causal=is_causal, return_weights=return_weights
     )
-    # --8<-- [end:expanded]
+    # --8<-- [end:latent_attention_expanded]
 
 
-# --8<-- [start:absorbed]
-def _absorbed(
+@overload
+def latent_attention_absorbed(
     query: Tensor,
     kept: Tensor,
     k_up: Tensor,
     v_up: Tensor,
-    mask: Tensor | None,
-    is_causal: bool,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    return_weights: Literal[False] = ...,
+) -> Tensor: ...
+@overload
+def latent_attention_absorbed(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
+    return_weights: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
+@overload
+def latent_attention_absorbed(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = ...,
+    is_causal: bool = ...,
     return_weights: bool,
+) -> Attended: ...
+# --8<-- [start:latent_attention_absorbed]
+def latent_attention_absorbed(
+    query: Tensor,
+    kept: Tensor,
+    k_up: Tensor,
+    v_up: Tensor,
+    *,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    return_weights: bool = False,
 ) -> Attended:
-    """All heads attend to the rows kept, whose first numbers are the values.
+    """Take the queries into the space of the latents, and attend to the rows that are kept.
 
-    PyTorch's fused kernel for the CPU wants values as wide as keys. It gets the whole row, so that
-    nothing is copied, and what it mixes of the row's last numbers is dropped.
+    The same as `latent_attention_expanded`, with the products in another order. The first numbers
+    of a row are its value. Torch's fused kernel for the CPU wants values as wide as keys: without
+    weights, the whole row is the value, so that nothing is copied, and the end of what it gives
+    is dropped.
+
+    Args:
+        query: as in `latent_attention`.
+        kept: as in `latent_attention`.
+        k_up: as in `latent_attention`.
+        v_up: as in `latent_attention`.
+        mask: as in `attention`.
+        is_causal: as in `attention`.
+        return_weights: also return the weights.
+
+    Returns:
+        ``(B, H, L, D_v)``; or that and the weights, ``(B, H, L, S)``.
+
+    Raises:
+        TypeError: query or kept is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit.
+
+    Examples:
+        >>> query, kept = torch.randn(1, 3, 5, 4 + 2), torch.randn(1, 1, 7, 8 + 2)
+        >>> inputs = query, kept, torch.randn(3, 4, 8), torch.randn(3, 6, 8)
+        >>> expected = latent_attention_expanded(*inputs)
+        >>> torch.allclose(latent_attention_absorbed(*inputs), expected, atol=1e-4)
+        True
     """
+    check.latents(query, kept, k_up, v_up)
     _, size, rank = k_up.shape
     scale = query.shape[-1] ** -0.5  # of the heads, not of the row
     content, turned = query[..., :size], query[..., size:]
@@ -161,36 +297,7 @@ def _absorbed(
     mixed = mixed[..., :rank]  # (B, H, L, R)
     output = torch.einsum("bhlr,hvr->bhlv", mixed, v_up)  # (B, H, L, D_v)
     return output if weights is None else (output, weights)
-    # --8<-- [end:absorbed]
-
-
-# --8<-- [start:fewer]
-def _fewer_if_absorbed(L: int, S: int, k_up: Tensor, v_up: Tensor) -> bool:
-    """Compare the multiplications, for each head; what both have in common is left out."""
-    (_, size, rank), value_size = k_up.shape, v_up.shape[1]
-    up = rank * (size + value_size)  # for a key and a value, or for a query and an output
-    return L * up + L * S * 2 * rank < S * up + L * S * (size + value_size)
-    # --8<-- [end:fewer]
-
-
-def _check(query: Tensor, kept: Tensor, k_up: Tensor, v_up: Tensor) -> None:
-    check.floats("query", query)
-    check.axes("query", query, 4, exactly=True)
-    check.floats("kept", kept)
-    check.axes("kept", kept, 4, exactly=True)
-    for name, x in (("k_up", k_up), ("v_up", v_up)):
-        check.axes(name, x, 3, exactly=True)
-        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_up.shape[-1]):
-            rule = f"(H={query.shape[1]}, ..., R={k_up.shape[-1]})"
-            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
-    turned = query.shape[-1] - k_up.shape[1]
-    if turned < 0:
-        rule = f"at least D={k_up.shape[1]} wide, as k_up"
-        raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
-    row = (query.shape[0], 1, kept.shape[2], k_up.shape[-1] + turned)
-    if tuple(kept.shape) != row:
-        letters = f"(B, 1, S, R + D_R) = ({row[0]}, 1, S, {row[-1]})"
-        raise ValueError(f"kept must be {letters}, got {tuple(kept.shape)}")
+    # --8<-- [end:latent_attention_absorbed]
 
 
 # --8<-- [start:LatentAttention]

@@ -10,7 +10,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor, nn
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn._chunked import FeatureMap, causal, first_state, hide, not_zero, see_all
 from mhattn._fused import allowed_and_blind, share_heads
 from mhattn.functional import merge_heads, split_heads

@@ -8,7 +8,7 @@ position ``i + (S - L)``, and the last query beside the last key.
 import torch
 from torch import Tensor
 
-from mhattn import _checks as check
+from mhattn import checks as check
 
 __all__ = ["causal_mask", "padding_mask", "sink_mask", "strided_mask", "window_mask"]
 
@@ -37,7 +37,9 @@ def causal_mask(
                 [1, 1, 1, 1]], dtype=torch.int32)
     """
     S = L if S is None else S
-    return _positions_apart(L, S, device) >= 0
+    check.lengths_of_table(L, S)
+    position = torch.arange(S - L, S, device=device)[:, None]  # of each query: (L, 1)
+    return torch.arange(S, device=device) <= position  # (L, S)
     # --8<-- [end:causal_mask]
 
 
@@ -102,7 +104,9 @@ def window_mask(L: int, S: int, size: int, *, device: torch.device | str | None 
                 [0, 0, 1, 1]], dtype=torch.int32)
     """
     check.at_least("size", size, 1)
-    return _positions_apart(L, S, device).abs() < size
+    check.lengths_of_table(L, S)
+    position = torch.arange(S - L, S, device=device)[:, None]  # of each query: (L, 1)
+    return (position - torch.arange(S, device=device)).abs() < size  # (L, S)
     # --8<-- [end:window_mask]
 
 
@@ -133,7 +137,9 @@ def strided_mask(
                 [0, 1, 0, 1]], dtype=torch.int32)
     """
     check.at_least("stride", stride, 1)
-    return _positions_apart(L, S, device) % stride == 0
+    check.lengths_of_table(L, S)
+    position = torch.arange(S - L, S, device=device)[:, None]  # of each query: (L, 1)
+    return (position - torch.arange(S, device=device)) % stride == 0  # (L, S)
     # --8<-- [end:strided_mask]
 
 
@@ -169,12 +175,3 @@ def sink_mask(L: int, S: int, sinks: int, *, device: torch.device | str | None =
         check.at_least(name, number, 0)
     return (torch.arange(S, device=device) < sinks).expand(L, S)
     # --8<-- [end:sink_mask]
-
-
-def _positions_apart(L: int, S: int, device: torch.device | str | None) -> Tensor:
-    """How many positions each key lies before each query."""
-    check.at_least("L", L, 0)
-    check.at_least("S", S, 0)
-    query = torch.arange(L, device=device)[:, None] + (S - L)  # (L, 1)
-    key = torch.arange(S, device=device)  # (S,)
-    return query - key  # (L, S)

@@ -7,7 +7,7 @@ from typing import Literal, Self, overload
 import torch
 from torch import Tensor, nn
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn.cache import KVCache
 from mhattn.functional import attention, merge_heads, split_heads
 from mhattn.positions import Attended, Position

@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn.functional import attention
 
 __all__ = ["Alibi", "Position", "Rotary", "sinusoidal_positions"]

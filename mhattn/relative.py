@@ -1,20 +1,86 @@
 """Distances that are learned: a number for each head, or vectors for keys and values.
 
 Both classes are a `mhattn.positions.Position`. The distance of key ``j`` from query ``i`` is
-``j - (i + S - L)``: negative for a key that comes earlier. Queries are taken in blocks, so that
-nothing of the size of all scores is kept; in training, a block is computed again when its
-gradient is due.
+``j - (i + S - L)``: negative for a key that comes earlier. `relative_attention` is the definition
+of the vectors; `mhattn.relative_blocks` has the fast forms.
 """
 
+import math
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhattn import _checks as check
-from mhattn._distances import at_distances, backwards, biased_by_blocks, by_blocks
-from mhattn.functional import attention
+from mhattn import checks as check
+from mhattn.functional import attention, masked_softmax, repeat_heads
 from mhattn.positions import Attended, Position, Positions, distances, side_by_side
+from mhattn.relative_blocks import backwards, biased_by_blocks, by_blocks
 
-__all__ = ["LearnedBias", "RelativePosition"]
+__all__ = ["LearnedBias", "RelativePosition", "relative_attention"]
+
+
+# --8<-- [start:relative_attention]
+def relative_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_vectors: Tensor,
+    value_vectors: Tensor,
+    *,
+    positions: Positions | None = None,
+    mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Attend with a vector for each distance, added to the keys and to the values.
+
+    The definition of `RelativePosition` (Shaw, Uszkoreit and Vaswani 2018,
+    https://arxiv.org/abs/1803.02155), multiplied out: a query meets each of the ``2 k + 1``
+    vectors once, and the weights of each distance are summed before they mix its vector.
+
+    Args:
+        query: floats, ``(..., L, D)``.
+        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
+        value: floats, ``(..., S, D_v)``.
+        key_vectors: ``(2 k + 1, D)``, for the distances ``-k`` to ``k``.
+        value_vectors: ``(2 k + 1, D_v)``.
+        positions: as in `mhattn.positions.Position.attend`.
+        mask: as in `attention`.
+        is_causal: as in `attention`.
+        scale: as in `attention`.
+        dropout: as in `attention`.
+
+    Returns:
+        The output, ``(..., L, D_v)``, and the weights, ``(..., L, S)``.
+
+    Raises:
+        TypeError: as `attention`.
+        ValueError: as `attention`, or the vectors do not fit.
+
+    Examples:
+        With keys and values of zero, the mean distance is left: query 0 sees 0, 1 and 1.
+
+        >>> zeros, vectors = torch.zeros(3, 1), torch.tensor([[-1.0], [0.0], [1.0]])
+        >>> output, _ = relative_attention(zeros, zeros, zeros, 0 * vectors, vectors)
+        >>> output.flatten()
+        tensor([ 0.6667,  0.0000, -0.6667])
+    """
+    check.attention(query, key, value, scale, dropout)
+    check.vectors(key_vectors, value_vectors, query, value)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    key, value = repeat_heads(key, query), repeat_heads(value, query)
+    L, S, reach = query.shape[-2], key.shape[-2], len(key_vectors) // 2
+    distance = distances(L, S, positions, query.device)  # (L, S) or (B, 1, L, S)
+    row = distance.clamp(-reach, reach) + reach  # of the vectors of each pair
+    row = row.expand(*query.shape[:-1], S)
+    by_distance = query @ key_vectors.T  # (..., L, 2 k + 1)
+    scores = scale * (query @ key.mT + by_distance.gather(-1, row))  # (..., L, S)
+    weights = masked_softmax(scores, mask, is_causal=is_causal)
+    weights = F.dropout(weights, dropout)
+    shares = torch.zeros_like(by_distance).scatter_add(-1, row, weights)  # of each distance
+    return weights @ value + shares @ value_vectors, weights
+    # --8<-- [end:relative_attention]
 
 
 # --8<-- [start:LearnedBias]
@@ -249,16 +315,26 @@ class RelativePosition(Position):
         dtype, wide = query.dtype, torch.promote_types(query.dtype, torch.float32)
         q, k, v = query.to(wide), key.to(wide), value.to(wide)
         vectors = self.key_vectors.to(wide), self.value_vectors.to(wide)
-        q = q * (self.head_dim**-0.5 if scale is None else scale)
         if torch.compiler.is_compiling() and positions is None:
             positions = side_by_side(q.shape[-2], k.shape[-2], q.device)
+        output: Tensor
+        weights: Tensor | None
         if positions is None:
-            found = by_blocks(q, k, v, mask, vectors, is_causal, dropout, return_weights)
+            q = q * (self.head_dim**-0.5 if scale is None else scale)
+            output, weights = by_blocks(q, k, v, mask, vectors, is_causal, dropout, return_weights)
         else:
-            distance = distances(q.shape[-2], k.shape[-2], positions, q.device)
-            found = at_distances(q, k, v, mask, vectors, distance, is_causal, dropout)
-        output, weights = found[0].to(dtype), found[1]
+            output, weights = relative_attention(
+                q,
+                k,
+                v,
+                *vectors,
+                positions=positions,
+                mask=mask,
+                is_causal=is_causal,
+                scale=scale,
+                dropout=dropout,
+            )
         if return_weights and weights is not None:
-            return output, weights.to(dtype)
-        return output
+            return output.to(dtype), weights.to(dtype)
+        return output.to(dtype)
         # --8<-- [end:RelativePosition]

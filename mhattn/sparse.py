@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn._blocks import attend_far, attend_in_windows, attend_with_log_sum
 from mhattn._fused import share_heads
 from mhattn.functional import attention, merge_heads, split_heads

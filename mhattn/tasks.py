@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from mhattn import _checks as check
+from mhattn import checks as check
 from mhattn.modules import MultiHeadAttention
 
 __all__ = ["GatherModel", "LinkedTokens", "balanced", "linked_tokens", "train_models"]
@@ -77,7 +77,7 @@ def linked_tokens(
     one_hot = torch.eye(length)
     labels = torch.cat([one_hot.expand(batch, -1, -1), one_hot[links].flatten(-2)], dim=-1)
     content = torch.randn(batch, length, content_dim)
-    return LinkedTokens(labels, content, _gather(content, sources), sources)
+    return LinkedTokens(labels, content, contents_at(content, sources), sources)
     # --8<-- [end:linked_tokens]
 
 
@@ -108,7 +108,7 @@ def balanced(tokens: LinkedTokens) -> LinkedTokens:
     content = torch.cat([loud, -loud]).unflatten(-1, (length, content_dim))  # (2N, L, k)
     content = content.repeat(batch, 1, 1)  # (B * 2N, L, k)
     labels, sources = (x.repeat_interleave(2 * size, 0) for x in (tokens.labels, tokens.sources))
-    return LinkedTokens(labels, content, _gather(content, sources), sources)
+    return LinkedTokens(labels, content, contents_at(content, sources), sources)
     # --8<-- [end:balanced]
 
 
@@ -237,7 +237,7 @@ def train_models(
     # --8<-- [end:train_models]
 
 
-def _gather(content: Tensor, sources: Tensor) -> Tensor:
+def contents_at(content: Tensor, sources: Tensor) -> Tensor:
     """The contents at the sources, side by side: ``(B, L, R * k)``."""
     batch = torch.arange(len(content))[:, None, None]
     return content[batch, sources].flatten(-2)

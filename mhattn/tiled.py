@@ -7,13 +7,13 @@ so tile by tile. B batch, H heads, L queries, S keys, D head_dim; ... is mostly 
 
 import math
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from mhattn import _checks as check
-from mhattn._fused import share_heads
-from mhattn.functional import attention_scores
+from mhattn import checks as check
+from mhattn.functional import attention_scores, repeat_heads
 
 __all__ = ["Sums", "block_sums", "merge_sums", "tiled_attention", "tiles"]
 
@@ -35,6 +35,25 @@ class Sums:
     largest: Tensor
     total: Tensor
     mixed: Tensor
+
+    @classmethod
+    def over_nothing(cls, query: Tensor, value: Tensor) -> Self:
+        """The sums over no keys, which change nothing when they are merged with others.
+
+        Args:
+            query: ``(..., L, D)``.
+            value: ``(..., S, D_v)``.
+
+        Returns:
+            Zeros with the largest score ``-inf``, in float32 at least.
+
+        Examples:
+            >>> Sums.over_nothing(torch.zeros(1, 2), torch.zeros(5, 3)).output
+            tensor([[0., 0., 0.]])
+        """
+        wide = torch.promote_types(query.dtype, torch.float32)
+        zero = query.new_zeros(*query.shape[:-1], 1, dtype=wide)  # (..., L, 1)
+        return cls(zero - math.inf, zero, zero.expand(*query.shape[:-1], value.shape[-1]))
 
     @property
     def output(self) -> Tensor:
@@ -81,8 +100,7 @@ def block_sums(
         >>> sums.total, sums.mixed, sums.output
         (tensor([[1.3333]]), tensor([[7.]]), tensor([[5.2500]]))
     """
-    check.query_and_key(query, key)
-    check.value(value, key)
+    check.attention(query, key, value, scale)
     wide = torch.promote_types(query.dtype, torch.float32)
     query, key, value = query.to(wide), key.to(wide), value.to(wide)
     scores = attention_scores(query, key, scale)  # (..., L, S)
@@ -90,9 +108,10 @@ def block_sums(
         check.mask(mask, scores.shape)
         scores = scores.masked_fill(~mask, -math.inf)
     largest = scores.detach().amax(dim=-1, keepdim=True)  # (..., L, 1)
-    exponentials = (scores - _finite(largest)).exp()  # (..., L, S)
+    unit = largest.masked_fill(largest == -math.inf, 0.0)  # -inf - -inf is NaN
+    exponentials = (scores - unit).exp()  # (..., L, S)
     total = exponentials.sum(dim=-1, keepdim=True)  # (..., L, 1)
-    mixed = exponentials @ share_heads(value, query)  # (..., L, D_v)
+    mixed = exponentials @ repeat_heads(value, query)  # (..., L, D_v)
     return Sums(largest, total, mixed)
     # --8<-- [end:block_sums]
 
@@ -115,18 +134,11 @@ def merge_sums(a: Sums, b: Sums) -> Sums:
         >>> torch.testing.assert_close(merge_sums(left, right).output, whole.output)
     """
     largest = torch.maximum(a.largest, b.largest)  # (..., L, 1)
-    from_a = (a.largest - _finite(largest)).exp()
-    from_b = (b.largest - _finite(largest)).exp()
+    unit = largest.masked_fill(largest == -math.inf, 0.0)  # -inf - -inf is NaN
+    from_a, from_b = (a.largest - unit).exp(), (b.largest - unit).exp()
     total = from_a * a.total + from_b * b.total
     return Sums(largest, total, from_a * a.mixed + from_b * b.mixed)
     # --8<-- [end:merge_sums]
-
-
-# --8<-- [start:finite]
-def _finite(largest: Tensor) -> Tensor:
-    """Put 0 in place of -inf, since ``-inf - -inf`` is NaN."""
-    return largest.masked_fill(largest == -math.inf, 0.0)
-    # --8<-- [end:finite]
 
 
 # --8<-- [start:tiles]
@@ -137,7 +149,7 @@ def tiles(
     *,
     is_causal: bool = False,
 ) -> list[tuple[slice, list[slice]]]:
-    """Cut the scores into tiles, without those that nobody sees.
+    """Cut the scores into tiles, without those that causality hides entirely.
 
     Args:
         num_queries: rows of the table.
@@ -214,18 +226,17 @@ def tiled_attention(
         >>> tiled_attention(query, key, torch.tensor([[0.0], [10.0]]), block_size=1)
         tensor([[7.3106]])
     """
-    check.query_and_key(query, key)
-    check.value(value, key)
+    check.attention(query, key, value, scale)
     L, S = query.shape[-2], key.shape[-2]
     if mask is not None:
         check.mask(mask, (*query.shape[:-1], S))
         mask = mask.expand(*query.shape[:-1], S)  # a view, whatever its size
-    position = torch.arange(S - L, S, device=query.device)[:, None]  # (L, 1)
-    index = torch.arange(S, device=query.device)  # (S,)
+    position = torch.arange(S - L, S, device=query.device)[:, None]  # of each query: (L, 1)
+    index = torch.arange(S, device=query.device)  # of each key: (S,)
     output = [query.new_empty(*query.shape[:-2], 0, value.shape[-1])]
     for rows, blocks in tiles(L, S, block_size, is_causal=is_causal):
         queries = query[..., rows, :]
-        sums = _no_sums(queries, value)
+        sums = Sums.over_nothing(queries, value)
         for block in blocks:
             seen = None if mask is None else mask[..., rows, block]
             if is_causal:
@@ -236,10 +247,3 @@ def tiled_attention(
         output.append(sums.output.to(query.dtype))
     return torch.cat(output, dim=-2)  # (..., L, D_v)
     # --8<-- [end:tiled_attention]
-
-
-def _no_sums(query: Tensor, value: Tensor) -> Sums:
-    """The sums over no keys at all."""
-    wide = torch.promote_types(query.dtype, torch.float32)
-    zero = query.new_zeros(*query.shape[:-1], 1, dtype=wide)  # (..., L, 1)
-    return Sums(zero - math.inf, zero, zero.expand(*query.shape[:-1], value.shape[-1]))

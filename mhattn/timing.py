@@ -62,12 +62,12 @@ def measure_seconds(
     try:
         for function in functions.values():
             function()  # warm up
-        once = {name: _seconds(function, 1) for name, function in functions.items()}
+        once = {name: seconds_per_call(function, 1) for name, function in functions.items()}
         for _ in range(rounds):
             shuffle(order)
             for name in order:
                 calls = max(1, round(block_seconds / once[name]))
-                seconds[name].append(_seconds(functions[name], calls))
+                seconds[name].append(seconds_per_call(functions[name], calls))
     finally:
         torch.set_num_threads(threads_before)
     return seconds
@@ -119,8 +119,8 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
     return peak
 
 
-# --8<-- [start:seconds]
-def _seconds(function: Callable[[], Any], calls: int) -> float:
+# --8<-- [start:seconds_per_call]
+def seconds_per_call(function: Callable[[], Any], calls: int) -> float:
     """The mean time of one call out of several."""
 
     def all_calls() -> None:
@@ -132,7 +132,7 @@ def _seconds(function: Callable[[], Any], calls: int) -> float:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return timeit(all_calls, number=1) / calls
-    # --8<-- [end:seconds]
+    # --8<-- [end:seconds_per_call]
 
 
 def _requests(profiled: profile) -> list[int]:

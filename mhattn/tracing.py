@@ -15,14 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn import _fused, functional, latent, linear, positions, relative, sparse
+from mhattn import functional, latent, linear, positions, relative, sparse
 
 __all__ = ["Trace", "TraceStep", "trace"]
 
 NAMES = {
     functional.split_heads.__code__: "split {}",
     positions.Rotary.rotate.__code__: "turn {}",
-    _fused.share_heads.__code__: "repeat {}",
+    functional.repeat_heads.__code__: "repeat {}",
     functional.attention_scores.__code__: "scores",
     functional.attention_weights.__code__: "weights",
     functional.attention.__code__: "mix",

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import KVCache, MultiHeadAttention, _distances, attention, padding_mask
+from mhattn import KVCache, MultiHeadAttention, attention, padding_mask, relative_blocks
 from mhattn.relative import LearnedBias, RelativePosition
 from mhattn.timing import peak_bytes
 
@@ -69,7 +69,7 @@ def room(request, monkeypatch):
     if request.param:
         sizes = {"ROOM": 64, "ROWS": 4, "CAUSAL_ROWS": 3}
         for name, size in sizes.items():
-            monkeypatch.setattr(_distances, name, size)
+            monkeypatch.setattr(relative_blocks, name, size)
 
 
 @every_position
@@ -225,7 +225,7 @@ def test_any_batch(make, batch):
 
 def test_the_bias_is_a_view():
     table = torch.randn(3, 2 * 13 - 1)
-    view = _distances.backwards(table, first=2, last=6, S=7)
+    view = relative_blocks.backwards(table, first=2, last=6, S=7)
     assert view.stride() == (25, 1, 1)
     assert view.data_ptr() == table[:, 6:].data_ptr()
     assert view.untyped_storage().data_ptr() == table.untyped_storage().data_ptr()

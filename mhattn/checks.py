@@ -1,7 +1,7 @@
-"""What the functions ask of their arguments: each error names the argument, the rule and the value.
+"""Checks of arguments: each error names the argument, the rule and the value.
 
-Used as ``check.mask(mask, shape)``. But for `lengths` and `distances`, no check looks at a tensor's
-data, so none makes a GPU wait; these two are left out where `torch.compile` makes a graph.
+Used as ``check.mask(mask, shape)``, so the source that a page shows can be copied. Only `lengths`
+and `distances` look at a tensor's data, which makes a GPU wait; `torch.compile` leaves them out.
 """
 
 import functools
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+__all__: list[str] = []  # each check is for one function of the package
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -35,6 +37,51 @@ def query_and_key(query: Any, key: Any) -> None:
         raise ValueError(f"query and key must have the same axes before the heads, {got()}")
     if key.shape[-3] == 0 or query.shape[-3] % key.shape[-3]:
         raise ValueError(f"the key's heads must divide the query's, {got()}")
+
+
+def scores(query: Any, key: Any, factor: float | None) -> None:
+    query_and_key(query, key)
+    scale(factor)
+
+
+def attention(query: Any, key: Any, values: Any, factor: float | None, share: float = 0.0) -> None:
+    query_and_key(query, key)
+    value(values, key)
+    scale(factor)
+    dropout(share)
+
+
+def vectors(key_vectors: Any, value_vectors: Any, query: Tensor, value: Tensor) -> None:
+    floats("key_vectors", key_vectors)
+    floats("value_vectors", value_vectors)
+    rows = key_vectors.shape[0]
+    for name, x, width in (
+        ("key_vectors", key_vectors, query.shape[-1]),
+        ("value_vectors", value_vectors, value.shape[-1]),
+    ):
+        if tuple(x.shape) != (rows, width) or rows % 2 == 0:
+            rule = f"(2 k + 1, {width}), as many rows as the other's"
+            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
+
+
+def latents(query: Any, kept: Any, k_up: Tensor, v_up: Tensor) -> None:
+    floats("query", query)
+    axes("query", query, 4, exactly=True)
+    floats("kept", kept)
+    axes("kept", kept, 4, exactly=True)
+    for name, x in (("k_up", k_up), ("v_up", v_up)):
+        axes(name, x, 3, exactly=True)
+        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_up.shape[-1]):
+            rule = f"(H={query.shape[1]}, ..., R={k_up.shape[-1]})"
+            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
+    turned = query.shape[-1] - k_up.shape[1]
+    if turned < 0:
+        rule = f"at least D={k_up.shape[1]} wide, as k_up"
+        raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
+    row = (query.shape[0], 1, kept.shape[2], k_up.shape[-1] + turned)
+    if tuple(kept.shape) != row:
+        letters = f"(B, 1, S, R + D_R) = ({row[0]}, 1, S, {row[-1]})"
+        raise ValueError(f"kept must be {letters}, got {tuple(kept.shape)}")
 
 
 def no_longer_than_key(query: Tensor, key: Tensor) -> None:
@@ -132,6 +179,11 @@ def at_least(name: str, number: int, least: int) -> None:
         raise TypeError(f"{name} must be an integer, got {type(number).__name__}")
     if number < least:
         raise ValueError(f"{name} must be at least {least}, got {number}")
+
+
+def lengths_of_table(L: int, S: int) -> None:
+    at_least("L", L, 0)
+    at_least("S", S, 0)
 
 
 def at_most(name: str, number: int, what: str, most: int) -> None:

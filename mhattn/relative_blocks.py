@@ -1,4 +1,7 @@
-"""Attention in blocks of queries that know how far each key is."""
+"""The fast forms of `mhattn.relative`: a block of queries at a time.
+
+Nothing of the size of all scores is kept. In training, a block is computed again for its gradient.
+"""
 
 import functools
 import itertools
@@ -11,8 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mhattn import _checks as check
-from mhattn._fused import allowed_and_blind, four_axes, fused_attention, share_heads
+from mhattn import checks as check
+from mhattn.functional import masked_softmax, repeat_heads
+from mhattn.fused import four_axes, fused_attention
+
+__all__: list[str] = []  # called by the classes in `mhattn.relative`
 
 ROOM = 2**18  # scores of a block on a CPU: 1 MiB in float32
 ROOM_ELSEWHERE = 2**26
@@ -21,7 +27,6 @@ CAUSAL_ROWS = 256  # fewer, so that more of the hidden keys can be left out
 Slices = tuple[slice, ...]
 
 
-# --8<-- [start:attend_block]
 def attend_block(
     query: Tensor,
     key: Tensor,
@@ -38,9 +43,7 @@ def attend_block(
     scores = query @ key.mT  # (..., L, S)
     add_by_distance(scores, query @ key_vectors.T, first)
     if mask is not None:
-        allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
-        weights = scores.masked_fill_(~allowed, -torch.inf).softmax(dim=-1)
-        weights = weights if blind is None else weights.masked_fill(blind, 0.0)
+        weights = masked_softmax(scores, mask, is_causal=is_causal)
     else:
         if is_causal:  # the last query stands beside the last key
             L = query.shape[-2]
@@ -93,10 +96,8 @@ def _near(scores: Tensor, reach: int, first: int) -> tuple[int, int, slice]:
     start = min(max(low, 0), S)
     end = max(min(high, S), start)
     return start, end, slice(start - low, end - low)
-    # --8<-- [end:attend_block]
 
 
-# --8<-- [start:by_blocks]
 def by_blocks(
     query: Tensor,
     key: Tensor,
@@ -109,7 +110,7 @@ def by_blocks(
 ) -> tuple[Tensor, Tensor | None]:
     """`attend_block` for all queries; in training, blocks are computed again when needed."""
     shape, S = query.shape, key.shape[-2]
-    key, value = share_heads(key, query), share_heads(value, query)
+    key, value = repeat_heads(key, query), repeat_heads(value, query)
     mask = None if mask is None else _for_heads(mask, (*shape[:-1], S))
     query, key, value = map(four_axes, (query, key, value))  # (B, H, L or S, D)
     B, H, L, _ = query.shape
@@ -129,35 +130,6 @@ def by_blocks(
         if weights is not None:
             weights[*here, rows, :seen] = shares
     return output.view(shape), None if weights is None else weights.view(*shape[:-1], S)
-    # --8<-- [end:by_blocks]
-
-
-# --8<-- [start:at_distances]
-def at_distances(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    vectors: Sequence[Tensor],
-    distance: Tensor,
-    is_causal: bool,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
-    """The definition, for keys at any distance ``(L, S)`` or ``(B, 1, L, S)``."""
-    key_vectors, value_vectors = vectors
-    reach = len(key_vectors) // 2
-    key, value = share_heads(key, query), share_heads(value, query)
-    scores = query @ key.mT  # (..., L, S)
-    place = (distance.clamp(-reach, reach) + reach).expand(scores.shape)  # (..., L, S)
-    scores = scores + (query @ key_vectors.T).gather(-1, place)
-    allowed, blind = allowed_and_blind(mask, is_causal, scores.shape, scores.device)
-    weights = scores.masked_fill(~allowed, -math.inf).softmax(dim=-1)
-    weights = weights if blind is None else weights.masked_fill(blind, 0.0)
-    weights = F.dropout(weights, dropout)
-    shares = weights.new_zeros(*weights.shape[:-1], len(value_vectors))
-    shares = shares.scatter_add(-1, place, weights)  # what each distance got
-    return weights @ value + shares @ value_vectors, weights
-    # --8<-- [end:at_distances]
 
 
 # --8<-- [start:backwards]
@@ -170,6 +142,7 @@ def backwards(table: Tensor, first: int, last: int, S: int) -> Tensor:
     zero = table.shape[-1] // 2  # where distance 0 stands
     stretch = table[:, zero - last : zero - first + S]
     return stretch.unfold(-1, S, 1)  # (H, last - first + 1, S)
+    # --8<-- [end:backwards]
 
 
 def with_bias(
@@ -186,13 +159,20 @@ def with_bias(
     if mask is None:  # causality is in the table
         bias = bias.contiguous() if query.is_cuda else bias  # kernels there want aligned rows
         query = query.flip(-2)
-        return fused_attention(query, key, value, None, False, scale, dropout, bias).flip(-2)
-    bias = bias.flip(-2)  # a copy, of this block
-    return fused_attention(query, key, value, mask, is_causal, scale, dropout, bias)
-    # --8<-- [end:backwards]
+        mixed = fused_attention(query, key, value, bias=bias, scale=scale, dropout=dropout)
+        return mixed.flip(-2)
+    return fused_attention(
+        query,
+        key,
+        value,
+        mask=mask,
+        bias=bias.flip(-2),  # a copy, of this block
+        is_causal=is_causal,
+        scale=scale,
+        dropout=dropout,
+    )
 
 
-# --8<-- [start:biased_by_blocks]
 def biased_by_blocks(
     query: Tensor,
     key: Tensor,
@@ -224,7 +204,6 @@ def biased_by_blocks(
         mixed = run(with_bias, *inputs, hidden, bias, is_causal, scale, dropout)
         output[*here, rows] = mixed
     return output.view(*shape[:-1], value.shape[-1])
-    # --8<-- [end:biased_by_blocks]
 
 
 def _blocks(

@@ -19,7 +19,7 @@ def attend_in_windows(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    size: int,
+    window: int,
     attend: Callable[..., Tensor],
     *,
     is_causal: bool,
@@ -27,7 +27,7 @@ def attend_in_windows(
 ) -> Tensor:
     """Cut the queries into blocks; each attends to what its windows reach."""
     L, lead = query.shape[-2], query.shape[:-2]
-    back, ahead = size - 1, 0 if is_causal else size - 1
+    back, ahead = window - 1, 0 if is_causal else window - 1
     unseen = max(0, key.shape[-2] - L - back)  # keys before all windows
     key, value = key[..., unseen:, :], value[..., unseen:, :]
     S = key.shape[-2]
@@ -37,10 +37,10 @@ def attend_in_windows(
     inputs = (share_heads(x, query) for x in (query, key, value))
     query, key, value = map(_three_axes, inputs)  # (B * H, L or S, D)
     if torch.compiler.is_compiling():
-        output = _gathered(query, key, value, size, attend, mask, ahead)
+        output = _gathered(query, key, value, window, attend, mask, ahead)
         return output.reshape(*lead, L, output.shape[-1])
     outputs = []
-    for begin, n, rows in _parts(L, S, size, ahead):
+    for begin, n, rows in _parts(L, S, window, ahead):
         end = begin + n * rows
         low = max(0, begin + S - L - back)
         high = min(S, end + S - L + ahead)
@@ -61,19 +61,19 @@ def _gathered(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    size: int,
+    window: int,
     attend: Callable[..., Tensor],
     mask: Tensor | None,
     ahead: int,
 ) -> Tensor:
     """The same with one kind of block, so that one compiled graph serves all lengths."""
-    L, S, rows = query.shape[1], key.shape[1], max(SHORTEST_BLOCK, size // 2)
+    L, S, rows = query.shape[1], key.shape[1], max(SHORTEST_BLOCK, window // 2)
     block = torch.arange(L // rows + 2, device=query.device)[:, None] * rows  # at least two
     row = block + torch.arange(rows, device=query.device)  # (n, rows)
-    column = block + torch.arange(rows + size - 1 + ahead, device=query.device)
-    column = column + (S - L) - (size - 1)  # (n, columns)
+    column = block + torch.arange(rows + window - 1 + ahead, device=query.device)
+    column = column + (S - L) - (window - 1)  # (n, columns)
     distance = row[:, :, None] + (S - L) - column[:, None]  # (n, rows, columns)
-    seen = (distance < size) & (distance >= -ahead) & ((column >= 0) & (column < S))[:, None]
+    seen = (distance < window) & (distance >= -ahead) & ((column >= 0) & (column < S))[:, None]
     row, column = row.clamp(max=L - 1), column.clamp(min=0, max=S - 1)
     if mask is not None:
         seen = seen & mask[:, column][:, :, None]  # (B * H, n, rows, columns)
@@ -81,14 +81,14 @@ def _gathered(
     return output.flatten(1, 2)[:, :L]  # (B * H, L, D_v)
 
 
-def _parts(L: int, S: int, size: int, ahead: int) -> list[tuple[int, int, int]]:
+def _parts(L: int, S: int, window: int, ahead: int) -> list[tuple[int, int, int]]:
     """Where parts of the queries begin, how many blocks they are, and of how many queries each.
 
     In the middle part, all blocks reach equally many keys. The windows of the first part begin
     before the first key, those of the last one may end behind the last key: they are one block.
     """
-    block = max(SHORTEST_BLOCK, size // 2)
-    start = min(max(0, size - 1 - (S - L)), L)
+    block = max(SHORTEST_BLOCK, window // 2)
+    start = min(max(0, window - 1 - (S - L)), L)
     blocks = max(0, (L - ahead - start) // block)
     stop = start + blocks * block
     parts = [(0, 1, start), (start, blocks, block), (stop, 1, L - stop)]
@@ -140,7 +140,7 @@ def attend_far(
     key: Tensor,
     value: Tensor,
     log_sum: Tensor,
-    size: int,
+    window: int,
     stride: int,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
@@ -153,7 +153,7 @@ def attend_far(
     are made divisible by 8, or the kernel would not stay fused on a GPU.
     """
     (L, D), (S, D_v) = query.shape[-2:], value.shape[-2:]
-    near = -(-size // stride)  # the last rows, all in the window
+    near = -(-window // stride)  # the last rows, all in the window
     far = -(-S // stride) - near  # rows that the last query sees
     if far < 1:
         return value[..., :0, :], log_sum[..., :0, :]

@@ -48,7 +48,7 @@ def causal_mod(L: int, S: int) -> MaskMod:
         >>> mask_mod(0, 0, torch.tensor(0), torch.arange(4)).tolist()
         [True, True, True, False]
     """
-    ahead = _ahead(L, S)
+    ahead = keys_ahead(L, S)
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         return i + ahead >= j
@@ -78,7 +78,7 @@ def window_mod(L: int, S: int, window: int) -> MaskMod:
         >>> mask_mod(0, 0, torch.tensor(1), torch.arange(4)).tolist()
         [True, True, True, False]
     """
-    ahead = _ahead(L, S)
+    ahead = keys_ahead(L, S)
     check.at_least("window", window, 1)
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def strided_mod(L: int, S: int, stride: int) -> MaskMod:
         >>> mask_mod(0, 0, torch.tensor(3), torch.arange(4)).tolist()
         [False, True, False, True]
     """
-    ahead = _ahead(L, S)
+    ahead = keys_ahead(L, S)
     check.at_least("stride", stride, 1)
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def alibi_mod(
         >>> score_mod(torch.tensor(1.0), 0, 0, torch.tensor(2), torch.arange(3))
         tensor([0.5000, 0.7500, 1.0000])
     """
-    ahead = _ahead(L, S)
+    ahead = keys_ahead(L, S)
     slopes = torch.tensor(alibi.slopes, dtype=torch.float64, device=device)  # (H,)
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -239,15 +239,15 @@ def window_block_mask(
     mods = [causal_mod(L, S)] if is_causal else []
     mods += [] if window is None else [window_mod(L, S, window)]
     return BlockMask.from_kv_blocks(
-        *_counts_and_places(partial),
-        *_counts_and_places(full),
+        *counts_and_places(partial),
+        *counts_and_places(full),
         BLOCK_SIZE=block_size,
         mask_mod=and_masks(*mods),
         seq_lengths=(L, S),
     )
 
 
-def _counts_and_places(blocks: Tensor) -> tuple[Tensor, Tensor]:
+def counts_and_places(blocks: Tensor) -> tuple[Tensor, Tensor]:
     """How many blocks each row has, and their columns in front of all the others."""
     blocks = blocks.int()[None, None]  # (1, 1, rows, columns)
     places = blocks.argsort(dim=-1, descending=True, stable=True)
@@ -256,7 +256,7 @@ def _counts_and_places(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 # --8<-- [start:ahead]
-def _ahead(L: int, S: int) -> int:
+def keys_ahead(L: int, S: int) -> int:
     """How far query ``i`` stands after key ``i``."""
     check.at_least("L", L, 0)
     check.at_least("S", S, 0)

@@ -21,10 +21,10 @@ PUBLIC = [name for name in MODULES if not name.startswith("_")]
 # last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
 LAYERS = [
     {"_checks"},
-    {"_fused", "_chunked", "_distances"},
+    {"_fused", "_distances"},
     {"functional"},
-    {"masks", "positions", "_blocks"},
-    {"modules", "sparse", "linear", "latent", "cache", "relative", "flex"},
+    {"masks", "positions", "sparse", "linear", "cache"},
+    {"modules", "latent", "relative", "flex"},
 ]
 DRAWS_OR_TIMES = {"plots", "timing"}
 ALONE = {"costs", "model_sizes"}

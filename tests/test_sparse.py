@@ -9,8 +9,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mhattn import (
-    MultiHeadAttention,
-    SparseAttention,
     causal_mask,
     local_attention,
     padding_mask,
@@ -18,7 +16,7 @@ from mhattn import (
     strided_mask,
     window_mask,
 )
-from mhattn._blocks import SHORTEST_BLOCK
+from mhattn.sparse import SHORTEST_BLOCK
 from mhattn.timing import peak_bytes
 
 B, H, H_KV, D, D_V = 2, 6, 3, 5, 7
@@ -279,50 +277,7 @@ def test_a_single_query_copies_only_the_keys_that_it_sees(call, seen):
     assert peak_bytes(lambda: call(query, cache, cache)) < 4 * seen * 16 * 4  # bytes
 
 
-def layers(**options):
-    sparse = SparseAttention(12, 3, 5, **options).double()
-    full = MultiHeadAttention(12, 3, **{k: v for k, v in options.items() if k != "stride"}).double()
-    full.load_state_dict(sparse.state_dict())
-    return sparse, full
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"num_kv_heads": 1}, {"head_dim": 7}, {"bias": False}], ids=str
-)
-def test_the_module_is_multi_head_attention_with_a_mask(options):
-    sparse, full = layers(**options)
-    x, source = torch.randn(2, 37, 12).double(), torch.randn(2, 53, 12).double()
-    lengths = padding_mask(torch.tensor([53, 20]), 53)
-    seen = window_mask(37, 53, 5)
-    assert_equal(sparse(x), full(x, mask=window_mask(37, 37, 5)))
-    assert_equal(sparse(x, is_causal=True), full(x, mask=window_mask(37, 37, 5), is_causal=True))
-    assert_equal(sparse(x, source, mask=lengths), full(x, source, mask=seen & lengths))
-    assert_equal(sparse(x, source, 2 * source), full(x, source, 2 * source, mask=seen))
-
-
-def test_the_module_with_a_stride():
-    sparse, full = layers(stride=3)
-    x, source = torch.randn(2, 37, 12).double(), torch.randn(2, 53, 12).double()
-    for S, inputs in [(37, (x,)), (53, (x, source))]:
-        seen = window_mask(37, S, 5) | strided_mask(37, S, 3)
-        expected = full(*inputs, mask=seen, is_causal=True)
-        assert_equal(sparse(*inputs, is_causal=True), expected)
-    assert "window=5, stride=3" in repr(sparse)
-
-
-def test_the_module_starts_like_multi_head_attention():
-    torch.manual_seed(0)
-    sparse = SparseAttention(12, 3, 5)
-    torch.manual_seed(0)
-    full = MultiHeadAttention(12, 3)
-    for name, parameter in full.named_parameters():
-        assert sparse.get_parameter(name).equal(parameter)
-
-
 Q, K, V = torch.randn(2, 6, 5, 3), torch.randn(2, 3, 7, 3), torch.randn(2, 3, 7, 11)
-X = torch.randn(2, 5, 12)
-LAYER = SparseAttention(12, 3, 5)
-STRIDED = SparseAttention(12, 3, 5, stride=2)
 WRONG = [
     (lambda: local_attention(Q, K, V, 0), ValueError, "window must be at least 1, got 0"),
     (lambda: local_attention(Q, K, V, 2.0), TypeError, "window must be an integer, got float"),
@@ -359,28 +314,10 @@ WRONG = [
         ValueError,
         "scale must be positive and finite, got 0.0",
     ),
-    (lambda: SparseAttention(12, 3, 0), ValueError, "window must be at least 1, got 0"),
     (
-        lambda: SparseAttention(12, 3, 1, stride=0),
+        lambda: strided_attention(Q, K, V, 1, 1, is_causal=False),
         ValueError,
-        "stride must be at least 1, got 0",
-    ),
-    (
-        lambda: SparseAttention(12, 5, 1),
-        ValueError,
-        "num_heads must divide embed_dim, 12, got 5",
-    ),
-    (lambda: STRIDED(X), ValueError, "with a stride, is_causal must be True, got False"),
-    (
-        lambda: STRIDED(X, is_causal=True, mask=torch.ones(5).bool()),
-        ValueError,
-        "with a stride, mask must be None, got a mask",
-    ),
-    (lambda: LAYER(X, value=X), ValueError, "value needs a key, got a value and key=None"),
-    (
-        lambda: LAYER(X[..., :11]),
-        ValueError,
-        "query must be (batch, length, embed_dim=12), got shape (2, 5, 11)",
+        "with a stride, is_causal must be True, got False",
     ),
 ]
 

@@ -244,7 +244,8 @@ class MultiHeadAttention(nn.Module):
         attend, position = self.attend, self.position
         asked["dropout"] = self.dropout if self.training else 0.0
         if position is not None and position.attend is not None:
-            attend = functools.partial(position.attend, positions=positions)
+            given = {} if positions is None else {"positions": positions}
+            attend = functools.partial(position.attend, **given)
         elif position is not None:
             asked["bias"] = position.bias_for(query, key, positions=positions)
         options = taken(self, asked)

@@ -4,7 +4,7 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from mhattn.cache import KVCache
+from mhattn.cache import KVCache, LinearState
 from mhattn.costs import AttentionCost, CostStep, attention_cost
 from mhattn.flex import (
     alibi_mod,
@@ -36,17 +36,17 @@ from mhattn.latent import (
     latent_attention_expanded,
 )
 from mhattn.linear import (
-    LinearAttention,
     elu_plus_one,
     linear_attention,
     linear_attention_weights,
+    recurrent_linear_attention,
 )
 from mhattn.masks import causal_mask, padding_mask, sink_mask, strided_mask, window_mask
 from mhattn.model_sizes import LatentSizes, ModelSizes, known_model, known_models
 from mhattn.modules import MultiHeadAttention
 from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
 from mhattn.relative import LearnedBias, RelativePosition, relative_attention
-from mhattn.sparse import SparseAttention, local_attention, strided_attention
+from mhattn.sparse import local_attention, strided_attention
 from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
 from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
 from mhattn.timing import measure_seconds, peak_bytes
@@ -66,14 +66,13 @@ __all__ = [
     "LatentAttention",
     "LatentSizes",
     "LearnedBias",
-    "LinearAttention",
+    "LinearState",
     "LinkedTokens",
     "ModelSizes",
     "MultiHeadAttention",
     "Position",
     "RelativePosition",
     "Rotary",
-    "SparseAttention",
     "Sums",
     "Trace",
     "TraceStep",
@@ -110,6 +109,7 @@ __all__ = [
     "plot_heads",
     "plot_weights",
     "pool_kv_heads",
+    "recurrent_linear_attention",
     "relative_attention",
     "repeat_heads",
     "sink_mask",

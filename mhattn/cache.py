@@ -1,4 +1,4 @@
-"""Keys and values of earlier tokens, kept for the tokens that come."""
+"""What is kept of earlier tokens for those that come: keys and values, or sums over them."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mhattn import checks as check
 
-__all__ = ["KVCache"]
+__all__ = ["KVCache", "LinearState"]
 
 
 # --8<-- [start:KVCache]
@@ -111,7 +111,7 @@ class KVCache:
             >>> keys.flatten()
             tensor([0., 4., 5.])
         """
-        _check(key, value, self._memory)
+        check_appended(key, value, self._memory)
         new: tuple[Tensor, ...] = key.detach(), value.detach()
         if positions is not None:
             check.positions(positions, key)
@@ -188,8 +188,7 @@ class KVCache:
             >>> keys[..., 0, 0].flatten()
             tensor([1., 1., 0.])
         """
-        check.rows(rows)
-        self._memory = tuple(memory.index_select(0, rows) for memory in self._memory)
+        self._memory = take_rows(rows, *self._memory)
 
     def _check_positions(self, positions: Tensor | None) -> None:
         if positions is not None and self.sinks > 0:
@@ -247,7 +246,88 @@ class KVCache:
     # --8<-- [end:KVCache]
 
 
-def _check(key: Tensor, value: Tensor, memory: tuple[Tensor, ...]) -> None:
+# --8<-- [start:LinearState]
+class LinearState:
+    """The sums over all tokens so far: a cache for `linear_attention`, which does not grow.
+
+    ``state`` is what `linear_attention` returned last, ``(B, H, D_phi, D_v + 1)``, and ``seen``
+    counts the tokens in it. A sum can't give a token back, so there is no ``crop``. Without
+    gradients, as `KVCache`.
+
+    Examples:
+        >>> from mhattn import MultiHeadAttention, linear_attention
+        >>> layer, x = MultiHeadAttention(12, 3, attend=linear_attention), torch.randn(2, 5, 12)
+        >>> cache = LinearState()
+        >>> first = layer(x[:, :4], is_causal=True, cache=cache)
+        >>> last = layer(x[:, 4:], is_causal=True, cache=cache)
+        >>> torch.allclose(last, layer(x, is_causal=True)[:, 4:], atol=1e-6)
+        True
+        >>> cache.seen, cache.state.shape
+        (5, torch.Size([2, 3, 4, 5]))
+    """
+
+    state: Tensor | None
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def __len__(self) -> int:
+        return self.seen
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state; 0 before the first token."""
+        return 0 if self.state is None else self.state.nbytes
+
+    def update(self, state: Tensor, number: int) -> None:
+        """Take in the state after some more tokens.
+
+        Args:
+            state: as `linear_attention` returned it, given the earlier one.
+            number: how many tokens were added.
+
+        Examples:
+            >>> cache = LinearState()
+            >>> cache.update(torch.zeros(2, 3, 4, 5), number=7)
+            >>> len(cache)
+            7
+        """
+        self.state = state.detach()
+        self.seen += number
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.state = None
+        self.seen = 0
+
+    def reorder(self, rows: Tensor) -> None:
+        """Let each sequence go on from another one, as `KVCache.reorder`.
+
+        Args:
+            rows: integers ``(B_new,)``: which sequence each new one continues.
+
+        Raises:
+            TypeError: rows is not a tensor of integers.
+            ValueError: rows does not have one axis.
+
+        Examples:
+            >>> cache = LinearState()
+            >>> cache.update(torch.arange(2.0)[:, None, None, None], number=1)
+            >>> cache.reorder(torch.tensor([1, 1, 0]))
+            >>> cache.state.flatten()
+            tensor([1., 1., 0.])
+        """
+        (self.state,) = take_rows(rows, self.state) if self.state is not None else (None,)
+
+    # --8<-- [end:LinearState]
+
+
+def take_rows(rows: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:
+    check.rows(rows)
+    return tuple(x.index_select(0, rows) for x in memory)
+
+
+def check_appended(key: Tensor, value: Tensor, memory: tuple[Tensor, ...]) -> None:
     check.floats("key", key)
     check.axes("key", key, 4, exactly=True)
     check.value(value, key)

@@ -89,6 +89,11 @@ def no_longer_than_key(query: Tensor, key: Tensor) -> None:
         raise ValueError(f"query must not be longer than key, {_got(query=query, key=key)}")
 
 
+def as_long_as_key(query: Tensor, key: Tensor) -> None:
+    if query.shape[-2] != key.shape[-2]:
+        raise ValueError(f"query must be as long as key, {_got(query=query, key=key)}")
+
+
 def value(value: Any, key: Tensor) -> None:
     floats("value", value)
     if value.shape[:-1] != key.shape[:-1]:

@@ -58,31 +58,31 @@ def causal_mod(L: int, S: int) -> MaskMod:
 
 
 # --8<-- [start:window_mod]
-def window_mod(L: int, S: int, size: int) -> MaskMod:
+def window_mod(L: int, S: int, window: int) -> MaskMod:
     """Let each query see only the keys near its own position, as `window_mask`.
 
     Args:
         L: number of queries.
         S: number of keys.
-        size: keys less than this far away are seen; 1 is the own position only.
+        window: keys less than this far away are seen; 1 is the own position only.
 
     Returns:
-        A mask function; True where ``|i + (S - L) - j| < size``.
+        A mask function; True where ``|i + (S - L) - j| < window``.
 
     Raises:
-        TypeError: L, S or size is not an integer.
-        ValueError: L or S is negative, or size is less than 1.
+        TypeError: L, S or window is not an integer.
+        ValueError: L or S is negative, or window is less than 1.
 
     Examples:
-        >>> mask_mod = window_mod(4, 4, size=2)
+        >>> mask_mod = window_mod(4, 4, window=2)
         >>> mask_mod(0, 0, torch.tensor(1), torch.arange(4)).tolist()
         [True, True, True, False]
     """
     ahead = ahead_of(L, S)
-    check.at_least("size", size, 1)
+    check.at_least("window", window, 1)
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return (i + ahead - j).abs() < size
+        return (i + ahead - j).abs() < window
 
     return mask_mod
     # --8<-- [end:window_mod]
@@ -188,7 +188,7 @@ def alibi_mod(
 def window_block_mask(
     L: int,
     S: int,
-    size: int | None = None,
+    window: int | None = None,
     *,
     is_causal: bool = False,
     block_size: int = 128,
@@ -205,7 +205,7 @@ def window_block_mask(
     Args:
         L: number of queries.
         S: number of keys.
-        size: keys less than this far away are seen. Default: all of them.
+        window: keys less than this far away are seen. Default: all of them.
         is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
         block_size: queries and keys of a block.
         device: where the block mask is made.
@@ -214,20 +214,20 @@ def window_block_mask(
         A block mask for any batch and head, with its mask function.
 
     Raises:
-        TypeError: L, S, size or block_size is not an integer.
-        ValueError: L, S, size or block_size is less than 1.
+        TypeError: L, S, window or block_size is not an integer.
+        ValueError: L, S, window or block_size is less than 1.
 
     Examples:
         Computed blocks of each row: the one on the diagonal and two before.
 
-        >>> block_mask = window_block_mask(1024, 1024, size=256, is_causal=True)
+        >>> block_mask = window_block_mask(1024, 1024, window=256, is_causal=True)
         >>> block_mask.to_dense().sum(dim=-1).tolist()
         [[[1, 2, 3, 3, 3, 3, 3, 3]]]
     """
-    numbers = {"L": L, "S": S, "size": 1 if size is None else size, "block_size": block_size}
+    numbers = {"L": L, "S": S, "window": 1 if window is None else window, "block_size": block_size}
     for name, number in numbers.items():
         check.at_least(name, number, 1)
-    most = L + S if size is None else size - 1  # distances from least to most are seen
+    most = L + S if window is None else window - 1  # distances from least to most are seen
     least = 0 if is_causal else -most
     row, column = (torch.arange(0, n, block_size, device=device) for n in (L, S))
     row_end, column_end = (row + block_size).clamp(max=L), (column + block_size).clamp(max=S)
@@ -237,7 +237,7 @@ def window_block_mask(
     full = (nearest >= least) & (farthest <= most) & whole
     partial = (nearest <= most) & (farthest >= least) & ~full
     mods = [causal_mod(L, S)] if is_causal else []
-    mods += [] if size is None else [window_mod(L, S, size)]
+    mods += [] if window is None else [window_mod(L, S, window)]
     return BlockMask.from_kv_blocks(
         *counts_and_places(partial),
         *counts_and_places(full),

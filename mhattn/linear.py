@@ -1,22 +1,29 @@
 """Linear attention: features in place of the softmax, so that sums take the place of the table.
 
 The weight of a key is ``phi(q) . phi(k)``, divided by the sum over all keys. A query then needs no
-single key, only two sums over them, of ``phi(k) v^T`` and of ``phi(k)``. Katharopoulos et al.
-(2020), https://arxiv.org/abs/2006.16236.
+single key, only two sums over them, of ``phi(k) v^T`` and of ``phi(k)``: the state. Katharopoulos
+et al. (2020), https://arxiv.org/abs/2006.16236. Three forms of one function: the table of weights,
+the recurrence, and both together in chunks.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, overload
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Tensor
 
 from mhattn import checks as check
-from mhattn._chunked import FeatureMap, causal, first_state, hide, not_zero, see_all
-from mhattn._fused import allowed_and_blind, share_heads
-from mhattn.functional import merge_heads, split_heads
-from mhattn.modules import MultiHeadAttention, reset_projections
+from mhattn.functional import repeat_heads
 
-__all__ = ["LinearAttention", "elu_plus_one", "linear_attention", "linear_attention_weights"]
+__all__ = [
+    "elu_plus_one",
+    "linear_attention",
+    "linear_attention_weights",
+    "recurrent_linear_attention",
+]
+
+FeatureMap = Callable[[Tensor], Tensor]
 
 
 # --8<-- [start:elu_plus_one]
@@ -52,7 +59,8 @@ def linear_attention_weights(
 ) -> Tensor:
     """Write out the weights that `linear_attention` never computes.
 
-    A table to look at and to test with: it takes ``L * S`` numbers.
+    ``phi(Q) phi(K)^T``, each row divided by its sum. These weights times the values are linear
+    attention by definition; the table takes ``L * S`` numbers.
 
     Args:
         query: floats, ``(..., L, D)``.
@@ -80,13 +88,67 @@ def linear_attention_weights(
     check.query_and_key(query, key)
     wide = torch.promote_types(query.dtype, torch.float32)
     phi_q, phi_k = feature_map(query.to(wide)), feature_map(key.to(wide))
-    table = phi_q @ share_heads(phi_k, query).mT  # (..., L, S)
-    allowed, blind = allowed_and_blind(mask, is_causal, table.shape, table.device)
-    hidden = ~allowed if blind is None else ~allowed | blind
-    table = table.masked_fill(hidden, 0.0)
+    table = phi_q @ repeat_heads(phi_k, query).mT  # (..., L, S)
+    if is_causal:
+        table = table.tril(key.shape[-2] - query.shape[-2])
+    if mask is not None:
+        check.mask(mask, table.shape)
+        table = table.masked_fill(~mask, 0.0)
     total = table.sum(dim=-1, keepdim=True)  # (..., L, 1)
     return (table / not_zero(total)).to(query.dtype)
     # --8<-- [end:linear_attention_weights]
+
+
+# --8<-- [start:recurrent_linear_attention]
+def recurrent_linear_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    feature_map: FeatureMap = elu_plus_one,
+) -> Tensor:
+    """Compute causal linear attention as a recurrence, one position after the other.
+
+    The state gets ``phi(k) [v, 1]^T`` of each position, and each query multiplies the state that
+    is there by then: Katharopoulos et al. (2020), section 3.4, https://arxiv.org/abs/2006.16236.
+    What `linear_attention` returns with ``is_causal``, up to rounding, in as many steps as there
+    are positions.
+
+    Args:
+        query: floats, ``(..., L, D)``; grouped ``(B, H, L, D)``.
+        key: floats, ``(..., L, D)``; grouped ``(B, H_kv, L, D)``.
+        value: floats, ``(..., L, D_v)``; grouped ``(B, H_kv, L, D_v)``.
+        feature_map: as in `linear_attention`.
+
+    Returns:
+        ``(..., L, D_v)``, dtype of ``query``.
+
+    Raises:
+        TypeError: query, key or value is not a tensor of floats.
+        ValueError: the shapes do not fit, or there are not as many queries as keys.
+
+    Examples:
+        The second query is that of `linear_attention_weights`, so its weights are 0.4 and 0.6.
+
+        >>> query, key = torch.tensor([[0.0, 2.0]] * 2), torch.tensor([[0.0, 0.0], [2.0, 0.0]])
+        >>> recurrent_linear_attention(query, key, torch.tensor([[0.0], [10.0]]))
+        tensor([[0.],
+                [6.]])
+    """
+    check.query_and_key(query, key)
+    check.value(value, key)
+    check.as_long_as_key(query, key)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    q, k, v = query.to(wide), repeat_heads(key, query).to(wide), repeat_heads(value, query).to(wide)
+    phi_q, phi_k = feature_map(q), feature_map(k)  # (..., L, D_phi)
+    with_one = F.pad(v, (0, 1), value=1.0)  # (..., L, D_v + 1)
+    state = phi_k.new_zeros(*phi_k.shape[:-2], phi_k.shape[-1], with_one.shape[-1])
+    mixed = []
+    for q, k, v in chunks(1, phi_q, phi_k, with_one):  # (..., 1, ...)
+        state = state + k.mT @ v  # (..., D_phi, D_v + 1)
+        mixed.append(q @ state)  # (..., 1, D_v + 1)
+    return divide(torch.cat(mixed, dim=-2)).to(query.dtype)
+    # --8<-- [end:recurrent_linear_attention]
 
 
 @overload
@@ -173,7 +235,7 @@ def linear_attention(
     check.query_and_key(query, key)
     check.value(value, key)
     check.at_least("chunk_size", chunk_size, 1)
-    key, value = share_heads(key, query), share_heads(value, query)
+    key, value = repeat_heads(key, query), repeat_heads(value, query)
     wide = torch.promote_types(query.dtype, torch.float32)
     shape = (*query.shape[:-1], key.shape[-2])  # (..., L, S)
     value, one = hide(value, mask, shape, wide)  # one: (..., S, 1)
@@ -183,7 +245,7 @@ def linear_attention(
 
     sizes = features(key[..., :0, :]).shape[-1], value.shape[-1] + 1
     state = first_state(state, (*query.shape[:-2], *sizes), one)
-    run, keys = causal if is_causal else see_all, (key, value, one)
+    run, keys = causal if is_causal else attend_to_all, (key, value, one)
     outputs, state = run(query, keys, state, features, chunk_size)
     nothing = one.new_zeros(*query.shape[:-2], 0, value.shape[-1])
     output = torch.cat([nothing, *outputs], dim=-2)  # (..., L, D_v)
@@ -192,148 +254,101 @@ def linear_attention(
     # --8<-- [end:linear_attention]
 
 
-# --8<-- [start:LinearAttention]
-class LinearAttention(nn.Module):
-    """`mhattn.modules.MultiHeadAttention` with linear attention in place of softmax attention.
+# --8<-- [start:attend_to_all]
+def attend_to_all(
+    query: Tensor,
+    keys: Sequence[Tensor],
+    state: Tensor,
+    features: FeatureMap,
+    chunk_size: int,
+) -> tuple[list[Tensor], Tensor]:
+    """First add up all the keys and values, then answer the queries.
 
-    The four projections have the same names, shapes and initialisation, so each module can load
-    the other's ``state_dict``. Each head has sums of its own. Weights are never computed, so none
-    can be returned or dropped; `linear_attention_weights` writes them out.
-
-    Args:
-        embed_dim: width of the query and of the output.
-        num_heads: number of heads.
-        head_dim: width of a head. Default: ``embed_dim / num_heads``.
-        kdim: width of the key. Default: ``embed_dim``.
-        vdim: width of the value. Default: ``embed_dim``.
-        bias: whether the four projections add a bias.
-        feature_map: as in `linear_attention`.
-        device: of the parameters.
-        dtype: of the parameters.
-
-    Raises:
-        TypeError: a width or the number of heads is not an integer.
-        ValueError: one of them is less than 1, or num_heads does not divide embed_dim and no
-            head_dim is given.
-
-    Examples:
-        >>> layer = LinearAttention(embed_dim=12, num_heads=3)
-        >>> output, state = layer(torch.zeros(2, 5, 12), is_causal=True, return_state=True)
-        >>> layer(torch.zeros(2, 1, 12), is_causal=True, state=state).shape
-        torch.Size([2, 1, 12])
+    ``keys`` are the keys, their values, and beside each value a 1, or a 0 if the key is hidden.
+    What the features multiply the values by, they multiply the 1 by as well, so the last column of
+    every sum is its denominator.
     """
+    for k, v, one in chunks(chunk_size, *keys):
+        v = torch.cat([v, one], dim=-1)  # (..., C, D_v + 1)
+        state = state + features(k).mT @ v  # (..., D_phi, D_v + 1)
+    queries = chunks(chunk_size, query)
+    return [divide(features(q) @ state) for (q,) in queries], state
+    # --8<-- [end:attend_to_all]
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        *,
-        head_dim: int | None = None,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        bias: bool = True,
-        feature_map: FeatureMap = elu_plus_one,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        softmax = MultiHeadAttention(  # checks and initialises
-            embed_dim,
-            num_heads,
-            head_dim=head_dim,
-            kdim=kdim,
-            vdim=vdim,
-            bias=bias,
-            device=device,
-            dtype=dtype,
-        )
-        self.embed_dim, self.num_heads, self.head_dim = embed_dim, num_heads, softmax.head_dim
-        self.kdim, self.vdim = softmax.kdim, softmax.vdim
-        self.q_proj, self.k_proj = softmax.q_proj, softmax.k_proj
-        self.v_proj, self.out_proj = softmax.v_proj, softmax.out_proj
-        self.feature_map = feature_map
 
-    def reset_parameters(self) -> None:
-        """Initialise the projections anew, as `mhattn.modules.MultiHeadAttention` does."""
-        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+# --8<-- [start:attend_in_chunks]
+def attend_in_chunks(
+    query: Tensor,
+    keys: Sequence[Tensor],
+    state: Tensor,
+    features: FeatureMap,
+    chunk_size: int,
+) -> tuple[list[Tensor], Tensor]:
+    """A table within each chunk, the state for all keys before it."""
+    outputs = []
+    for q, k, v, one in chunks(chunk_size, query, *keys):
+        phi_q, phi_k = features(q), features(k)  # (..., C, D_phi)
+        v = torch.cat([v, one], dim=-1)  # (..., C, D_v + 1)
+        table = (phi_q @ phi_k.mT).tril()  # (..., C, C)
+        outputs.append(divide(phi_q @ state + table @ v))  # (..., C, D_v)
+        state = state + phi_k.mT @ v  # (..., D_phi, D_v + 1)
+    return outputs, state
+    # --8<-- [end:attend_in_chunks]
 
-    @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = ...,
-        value: Tensor | None = ...,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        state: Tensor | None = ...,
-        return_state: Literal[False] = ...,
-    ) -> Tensor: ...
-    @overload
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = ...,
-        value: Tensor | None = ...,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        state: Tensor | None = ...,
-        return_state: Literal[True],
-    ) -> tuple[Tensor, Tensor]: ...
-    def forward(
-        self,
-        query: Tensor,
-        key: Tensor | None = None,
-        value: Tensor | None = None,
-        *,
-        mask: Tensor | None = None,
-        is_causal: bool = False,
-        state: Tensor | None = None,
-        return_state: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend from the query to the key and value.
 
-        Args:
-            query: ``(B, L, embed_dim)``.
-            key: ``(B, S, kdim)``. Default: the query, which is self-attention.
-            value: ``(B, S, vdim)``. Default: the key.
-            mask: booleans that broadcast to ``(B, H, 1, S)``. True: may attend.
-            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
-            state: what an earlier call returned, ``(B, H, D_phi, D + 1)``.
-            return_state: also return the sums over all keys so far.
+def causal(
+    query: Tensor,
+    keys: Sequence[Tensor],
+    state: Tensor,
+    features: FeatureMap,
+    chunk_size: int,
+) -> tuple[list[Tensor], Tensor]:
+    """The last query stands beside the last key; what has no partner comes first."""
+    surplus = query.shape[-2] - keys[0].shape[-2]
+    early, ahead = max(0, surplus), max(0, -surplus)
+    prefix, keys = [x[..., :ahead, :] for x in keys], [x[..., ahead:, :] for x in keys]
+    before, state = attend_to_all(query[..., :early, :], prefix, state, features, chunk_size)
+    outputs, state = attend_in_chunks(query[..., early:, :], keys, state, features, chunk_size)
+    return before + outputs, state
 
-        Returns:
-            ``(B, L, embed_dim)``, or that and the state, ``(B, H, D_phi, D + 1)``.
 
-        Raises:
-            TypeError: an input is not a tensor of floats, or mask not of booleans.
-            ValueError: the shapes do not fit, mask differs between queries, or there is a value
-                but no key.
-        """
-        if key is None and value is not None:
-            raise ValueError("value needs a key, got a value and key=None")
-        key = query if key is None else key
-        value = key if value is None else value
-        check.sequence("query", query, "embed_dim", self.embed_dim)
-        check.sequence("key", key, "kdim", self.kdim)
-        check.sequence("value", value, "vdim", self.vdim)
-        heads, state = linear_attention(
-            split_heads(self.q_proj(query), self.num_heads),  # (B, H, L, D)
-            split_heads(self.k_proj(key), self.num_heads),  # (B, H, S, D)
-            split_heads(self.v_proj(value), self.num_heads),  # (B, H, S, D)
-            mask=mask,
-            is_causal=is_causal,
-            feature_map=self.feature_map,
-            state=state,
-            return_state=True,
-        )
-        output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
-        return (output, state) if return_state else output
+# --8<-- [start:divide]
+def divide(mixed: Tensor) -> Tensor:
+    """Divide by the denominator, in the last column."""
+    return mixed[..., :-1] / not_zero(mixed[..., -1:])
+    # --8<-- [end:divide]
 
-    # --8<-- [end:LinearAttention]
 
-    def extra_repr(self) -> str:
-        return ", ".join(
-            f"{name}={getattr(self, name)}" for name in ("embed_dim", "num_heads", "head_dim")
-        )
+def not_zero(total: Tensor) -> Tensor:
+    """A row without any weight stays a row of zeros."""
+    return total.masked_fill(total == 0, 1.0)
+
+
+def chunks(size: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """The same positions of each tensor, some at a time.
+
+    By ``split``, whose backward pass puts all pieces together at once. The gradient of a slice is
+    as long as the whole sequence, and one for each chunk would make training quadratic again.
+    """
+    if tensors[0].shape[-2]:
+        yield from zip(*(x.split(size, dim=-2) for x in tensors), strict=True)
+
+
+def hide(
+    value: Tensor, mask: Tensor | None, shape: Sequence[int], dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Values, zero where their key is hidden, and what stands beside them."""
+    one = torch.ones(1, 1, dtype=dtype, device=value.device)
+    if mask is not None:
+        check.mask_of_keys(mask, shape)
+        seen = torch.atleast_2d(mask).mT  # (..., S, 1)
+        value, one = value.masked_fill(~seen, 0.0), seen.to(dtype)
+    return value, one.expand(*value.shape[:-1], 1)
+
+
+def first_state(state: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
+    """Nothing seen yet, or what an earlier call has seen."""
+    if state is None:
+        return like.new_zeros(shape)
+    check.state(state, shape)
+    return state.to(like.dtype)

@@ -76,37 +76,37 @@ def padding_mask(lengths: Tensor, S: int) -> Tensor:
 
 
 # --8<-- [start:window_mask]
-def window_mask(L: int, S: int, size: int, *, device: torch.device | str | None = None) -> Tensor:
+def window_mask(L: int, S: int, window: int, *, device: torch.device | str | None = None) -> Tensor:
     """Let each query see only the keys near its own position.
 
-    The size is counted as in models with a sliding window: ``window_mask(L, S, size) &
-    causal_mask(L, S)`` lets a query see ``size`` keys, its own position and the ``size - 1``
+    The window is counted as in models with a sliding window: ``window_mask(L, S, window) &
+    causal_mask(L, S)`` lets a query see ``window`` keys, its own position and the ``window - 1``
     before it. Alone, the window reaches as far to the other side.
 
     Args:
         L: number of queries.
         S: number of keys.
-        size: keys less than this far away are seen; 1 is the own position only.
+        window: keys less than this far away are seen; 1 is the own position only.
         device: where the mask is made.
 
     Returns:
-        ``(L, S)``; True where ``|i + (S - L) - j| < size``.
+        ``(L, S)``; True where ``|i + (S - L) - j| < window``.
 
     Raises:
-        TypeError: L, S or size is not an integer.
-        ValueError: L or S is negative, or size is less than 1.
+        TypeError: L, S or window is not an integer.
+        ValueError: L or S is negative, or window is less than 1.
 
     Examples:
-        >>> window_mask(4, 4, size=2).int()
+        >>> window_mask(4, 4, window=2).int()
         tensor([[1, 1, 0, 0],
                 [1, 1, 1, 0],
                 [0, 1, 1, 1],
                 [0, 0, 1, 1]], dtype=torch.int32)
     """
-    check.at_least("size", size, 1)
+    check.at_least("window", window, 1)
     check.lengths_of_table(L, S)
     position = torch.arange(S - L, S, device=device)[:, None]  # of each query: (L, 1)
-    return (position - torch.arange(S, device=device)).abs() < size  # (L, S)
+    return (position - torch.arange(S, device=device)).abs() < window  # (L, S)
     # --8<-- [end:window_mask]
 
 
@@ -148,7 +148,7 @@ def sink_mask(L: int, S: int, sinks: int, *, device: torch.device | str | None =
     """Let each query see the first keys, wherever it stands.
 
     With a window, these are its attention sinks (Xiao et al. 2024,
-    https://arxiv.org/abs/2309.17453): ``window_mask(L, S, size) | sink_mask(L, S, sinks)``,
+    https://arxiv.org/abs/2309.17453): ``window_mask(L, S, window) | sink_mask(L, S, sinks)``,
     and ``is_causal``.
 
     Args:
@@ -165,7 +165,7 @@ def sink_mask(L: int, S: int, sinks: int, *, device: torch.device | str | None =
         ValueError: one of them is negative.
 
     Examples:
-        >>> (causal_mask(4) & (window_mask(4, 4, size=2) | sink_mask(4, 4, sinks=1))).int()
+        >>> (causal_mask(4) & (window_mask(4, 4, window=2) | sink_mask(4, 4, sinks=1))).int()
         tensor([[1, 0, 0, 0],
                 [1, 1, 0, 0],
                 [1, 1, 1, 0],

@@ -1,18 +1,23 @@
 """Multi-head attention as a module: it holds the projections and calls `mhattn.functional`."""
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
 
 from mhattn import checks as check
-from mhattn.cache import KVCache
+from mhattn.cache import KVCache, LinearState
 from mhattn.functional import attention, merge_heads, split_heads
-from mhattn.positions import Attended, Position
+from mhattn.positions import Attended, Position, Positions
 
 __all__ = ["MultiHeadAttention"]
+
+Attend = Callable[..., Attended]
+Cache = KVCache | LinearState
+UNASKED = {"mask": None, "bias": None, "is_causal": False, "dropout": 0, "return_weights": False}
 
 
 def reset_projections(*projections: nn.Linear) -> None:
@@ -46,15 +51,21 @@ class MultiHeadAttention(nn.Module):
         vdim: width of the value. Default: ``embed_dim``.
         bias: whether the four projections add a bias.
         dropout: share of the weights set to zero, in training only.
+        attend: how each head attends: `mhattn.functional.attention`, or another function of query,
+            key and value, as ``functools.partial(local_attention, window=64)`` or
+            `mhattn.linear.linear_attention`. By name it gets ``mask``, ``bias``, ``is_causal``,
+            ``dropout`` and ``return_weights``, as far as it takes them; what it does not take
+            can't be asked of the layer. It may be a `torch.nn.Module` with parameters.
         position: how positions enter, from `mhattn.positions`. Default: they do not.
         device: of the parameters.
         dtype: of the parameters.
 
     Raises:
-        TypeError: a width or a number of heads is not an integer, or position no `Position`.
+        TypeError: a width or a number of heads is not an integer, position no `Position`, or
+            attend not a function whose arguments Python knows.
         ValueError: one of them is less than 1, num_heads does not divide embed_dim and no
-            head_dim is given, num_kv_heads does not divide num_heads, or dropout is not
-            in [0, 1).
+            head_dim is given, num_kv_heads does not divide num_heads, dropout is not
+            in [0, 1), or attend can't take the dropout or the position.
 
     Examples:
         >>> mha = MultiHeadAttention(embed_dim=12, num_heads=3)
@@ -76,6 +87,7 @@ class MultiHeadAttention(nn.Module):
         vdim: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
+        attend: Attend = attention,
         position: Position | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -105,11 +117,14 @@ class MultiHeadAttention(nn.Module):
         self.k_proj = nn.Linear(self.kdim, kv_width, bias, device, dtype)
         self.v_proj = nn.Linear(self.vdim, kv_width, bias, device, dtype)
         self.out_proj = nn.Linear(q_width, embed_dim, bias, device, dtype)
+        self.attend = attend
+        self.takes = arguments_of(attend)
         self.position = position
+        check_together(self)
         reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:
-        """Initialise the projections and the position anew."""
+        """Initialise the projections anew, and the position."""
         reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
         if self.position is not None:
             self.position.reset_parameters()
@@ -124,7 +139,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = ...,
         is_causal: bool = ...,
         positions: Tensor | None = ...,
-        cache: KVCache | None = ...,
+        cache: Cache | None = ...,
         return_weights: Literal[False] = ...,
     ) -> Tensor: ...
     @overload
@@ -137,7 +152,7 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = ...,
         is_causal: bool = ...,
         positions: Tensor | None = ...,
-        cache: KVCache | None = ...,
+        cache: Cache | None = ...,
         return_weights: Literal[True],
     ) -> tuple[Tensor, Tensor]: ...
     def forward(
@@ -150,7 +165,7 @@ class MultiHeadAttention(nn.Module):
         is_causal: bool = False,
         positions: Tensor | None = None,
         return_weights: bool = False,
-        cache: KVCache | None = None,
+        cache: Cache | None = None,
     ) -> Attended:
         """Attend from the query to the key and value.
 
@@ -164,11 +179,12 @@ class MultiHeadAttention(nn.Module):
             positions: where each token of the query stands, integers ``(L,)`` or ``(B, L)``: for
                 sequences that are padded on the left, or several in one. For self-attention;
                 masks and ``is_causal`` go by the order of the tokens all the same.
-            return_weights: also return the weights of every head.
+            return_weights: also return the weights of every head, if attend can.
             cache: holds the keys and values of earlier tokens, and takes in those of this call:
                 S then counts all of them. One for each layer, for causal self-attention. If it
                 has sinks, positions are those among the S keys: nothing stands between the
-                sinks and the window.
+                sinks and the window. With linear attention a `mhattn.cache.LinearState` holds
+                their sums: S, and so the mask, then counts the keys of this call.
 
         Returns:
             ``(B, L, embed_dim)``, or that and the weights as they were applied,
@@ -177,14 +193,18 @@ class MultiHeadAttention(nn.Module):
         Raises:
             TypeError: an input is not a tensor of floats, mask not of booleans, or positions not
                 of integers.
-            ValueError: the shapes do not fit, there is a value but no key, or positions or a
-                cache beside a key of its own, or a cache without ``is_causal``.
+            ValueError: the shapes do not fit, there is a value but no key, positions or a cache
+                beside a key of its own, a cache without ``is_causal``, or something is asked of
+                attend that it can't do.
         """
         if key is None and value is not None:
             raise ValueError("value needs a key, got a value and key=None")
         if positions is not None and self.position is None:
             raise ValueError("positions need a layer with a position, got position=None")
         check.cache_is_causal(cache, is_causal)
+        if isinstance(cache, LinearState) and "state" not in self.takes:
+            got = f"attend={name_of(self.attend)}, got LinearState"
+            raise ValueError(f"cache must be a KVCache with {got}")
         if key is not None and key is not query:
             check.only_without_key(cache=cache, positions=positions)
         key = query if key is None else key
@@ -195,30 +215,56 @@ class MultiHeadAttention(nn.Module):
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
-        dropout = self.dropout if self.training else 0.0
-        attend: Callable[..., Attended] = attention
         move = None
         if self.position is not None:
             start = 0 if cache is None else cache.seen
             given = {} if positions is None else {"positions": positions}
             query = self.position.rotate(query, start + key.shape[2] - query.shape[2], **given)
             key = self.position.rotate(key, start, **given)
-            attend, move = self.position.attend, self.position.move
-        if cache is not None:
+            move = self.position.move
+        if isinstance(cache, KVCache):
             key, value = cache.append(key, value, move=move, positions=positions)
-        keys = positions if cache is None else cache.positions
-        if positions is not None and keys is not None:
-            attend = functools.partial(attend, positions=(positions, keys))
-        options = {"dropout": dropout, "is_causal": is_causal, "return_weights": return_weights}
-        attended = attend(query, key, value, mask=mask, **options)
-        heads, weights = attended if isinstance(attended, tuple) else (attended, None)
+        keys = cache.positions if isinstance(cache, KVCache) else positions
+        places = None if positions is None or keys is None else (positions, keys)
+        asked = {"mask": mask, "is_causal": is_causal, "return_weights": return_weights}
+        heads, weights = self._attend(query, key, value, places, cache, asked)
         output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
         return output if weights is None else (output, weights)
-        # --8<-- [end:MultiHeadAttention]
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        positions: Positions | None,
+        cache: Cache | None,
+        asked: dict[str, Any],
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend in every head: ``(B, H, L, D)``, and the weights if they were asked for."""
+        attend, position = self.attend, self.position
+        asked["dropout"] = self.dropout if self.training else 0.0
+        if position is not None and position.attend is not None:
+            given = {} if positions is None else {"positions": positions}
+            attend = functools.partial(position.attend, **given)
+        elif position is not None:
+            asked["bias"] = position.bias_for(query, key, positions=positions)
+        options = taken(self, asked)
+        if isinstance(cache, LinearState):
+            options |= {"state": cache.state, "return_state": True}
+            heads, state = attend(query, key, value, **options)
+            cache.update(state, key.shape[2])
+            return heads, None
+        attended = attend(query, key, value, **options)
+        return attended if isinstance(attended, tuple) else (attended, None)
+
+    # --8<-- [end:MultiHeadAttention]
 
     def extra_repr(self) -> str:
         sizes = ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "dropout")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in sizes)
+        names = [f"{name}={getattr(self, name)}" for name in sizes]
+        if self.attend is not attention and not isinstance(self.attend, nn.Module):
+            names.append(f"attend={name_of(self.attend)}")
+        return ", ".join(names)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> Self:
@@ -262,7 +308,7 @@ class MultiHeadAttention(nn.Module):
             dropout=module.dropout,
         )
         ours.to(module.out_proj.weight)
-        ours.load_state_dict(_separate(module.state_dict()))
+        ours.load_state_dict(to_our_names(module.state_dict()))
         return ours.train(module.training)
 
     def to_torch(self, *, batch_first: bool = True) -> nn.MultiheadAttention:
@@ -276,8 +322,8 @@ class MultiHeadAttention(nn.Module):
             dtype, in training if this one is. Its masks are the opposite: pass ``~mask``.
 
         Raises:
-            ValueError: num_kv_heads is not num_heads, head_dim not embed_dim / num_heads, or
-                there is a position, which PyTorch's module does not have.
+            ValueError: num_kv_heads is not num_heads, head_dim not embed_dim / num_heads, attend
+                not attention, or there is a position, which PyTorch's module does not have.
 
         Examples:
             >>> MultiHeadAttention(12, 3).to_torch().in_proj_weight.shape
@@ -289,6 +335,9 @@ class MultiHeadAttention(nn.Module):
         if self.head_dim * self.num_heads != self.embed_dim:
             rule = f"head_dim must be embed_dim / num_heads, {self.embed_dim} / {self.num_heads}"
             raise ValueError(f"for PyTorch's module {rule}, got {self.head_dim}")
+        if self.attend is not attention:
+            got = name_of(self.attend)
+            raise ValueError(f"for PyTorch's module attend must be attention, got {got}")
         if self.position is not None:
             got = type(self.position).__name__
             raise ValueError(f"for PyTorch's module position must be None, got {got}")
@@ -302,15 +351,58 @@ class MultiHeadAttention(nn.Module):
             batch_first=batch_first,
         )
         theirs.to(self.out_proj.weight)
-        theirs.load_state_dict(_fuse(self.state_dict(), theirs.in_proj_weight is not None))
+        theirs.load_state_dict(to_their_names(self.state_dict(), theirs.in_proj_weight is not None))
         return theirs.train(self.training)
+
+
+def arguments_of(attend: Attend) -> frozenset[str]:
+    """Names of the arguments that it takes."""
+    try:
+        function = attend.forward if isinstance(attend, nn.Module) else attend
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        got = type(attend).__name__
+        raise TypeError(f"attend must be a function with known arguments, got {got}") from None
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return frozenset(parameters) | (UNASKED.keys() if any_name else frozenset())
+
+
+def taken(layer: MultiHeadAttention, asked: dict[str, Any]) -> dict[str, Any]:
+    """What attend is called with; an error for what is asked of it and can't be."""
+    for name, x in asked.items():
+        if name not in layer.takes and (isinstance(x, Tensor) or x):
+            rule = f"{name} must be {UNASKED[name]} with attend={name_of(layer.attend)}"
+            raise ValueError(f"{rule}, got {'a tensor' if isinstance(x, Tensor) else x}")
+    return {name: x for name, x in asked.items() if name in layer.takes}
+
+
+def check_together(layer: MultiHeadAttention) -> None:
+    """That attend takes the dropout, and goes with the position."""
+    name, position = name_of(layer.attend), layer.position
+    if layer.dropout > 0 and "dropout" not in layer.takes:
+        raise ValueError(f"dropout must be 0 with attend={name}, got {layer.dropout}")
+    if position is None:
+        return
+    got = type(position).__name__
+    if position.attend is not None and layer.attend is not attention:
+        raise ValueError(f"position must not attend itself with attend={name}, got {got}")
+    if type(position).bias_for is not Position.bias_for and "bias" not in layer.takes:
+        raise ValueError(f"position must add nothing to the scores with attend={name}, got {got}")
+
+
+def name_of(attend: Attend) -> str:
+    """As it would be written, with what `functools.partial` has fixed."""
+    if isinstance(attend, functools.partial):
+        fixed = (f"{key}={getattr(x, '__name__', x)}" for key, x in attend.keywords.items())
+        return f"{name_of(attend.func)}({', '.join(fixed)})"
+    return getattr(attend, "__name__", type(attend).__name__)
 
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
 # --8<-- [start:separate]
-def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def to_our_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """From PyTorch's names to ours, where ``in_proj`` is three projections in one."""
     ours: dict[str, Tensor] = {}
     for name, tensor in state.items():
@@ -324,7 +416,7 @@ def _separate(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 # --8<-- [start:fuse]
-def _fuse(state: dict[str, Tensor], fuse_weights: bool) -> dict[str, Tensor]:
+def to_their_names(state: dict[str, Tensor], fuse_weights: bool) -> dict[str, Tensor]:
     """From our names to PyTorch's."""
     theirs = {name: state[name] for name in state if name.startswith("out_proj.")}
     if fuse_weights:

@@ -2,7 +2,7 @@
 
 Attention itself does not know the order of its keys. Positions enter before the first layer, by
 `sinusoidal_positions` that are added to the input; or inside each layer, by a `Position`, which
-turns queries and keys, changes scores, or both. Query ``i`` of ``L`` stands beside key
+turns queries and keys, adds to their scores, or both. Query ``i`` of ``L`` stands beside key
 ``i + (S - L)``, as everywhere in this package, unless positions are given: for sequences that are
 padded on the left, or several in one.
 """
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from mhattn import checks as check
-from mhattn.functional import attention
 
 __all__ = ["Alibi", "Position", "Rotary", "sinusoidal_positions"]
 
@@ -66,7 +65,7 @@ def sinusoidal_positions(
     check.at_least("start", start, 0)
     check.pairs("dim", dim, base)
     positions = torch.arange(start, start + length, device="cpu")
-    angles = positions[:, None] * _radians(dim, base)  # (L, E / 2)
+    angles = positions[:, None] * radians_per_position(dim, base)  # (L, E / 2)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1)  # (L, E / 2, 2)
     dtype = torch.get_default_dtype() if dtype is None else dtype
     device = torch.get_default_device() if device is None else device
@@ -75,7 +74,7 @@ def sinusoidal_positions(
 
 
 # --8<-- [start:radians]
-def _radians(dim: int, base: float) -> Tensor:
+def radians_per_position(dim: int, base: float) -> Tensor:
     """How far each pair of features turns from one position to the next."""
     pairs = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")  # (dim / 2,)
     return base ** (-pairs / dim)
@@ -85,11 +84,16 @@ def _radians(dim: int, base: float) -> Tensor:
 class Position(nn.Module):
     """Base class; by itself it does nothing, and attention stays blind to positions.
 
+    A position turns queries and keys by `rotate`, and adds to their scores by `bias_for`. If it
+    changes more than these, it has an ``attend`` like `attention`, which the layer calls instead.
+
     Examples:
         >>> x = torch.randn(1, 2, 5, 4)
-        >>> torch.equal(Position().attend(x, x, x), attention(x, x, x))
-        True
+        >>> Position().rotate(x) is x, Position().bias_for(x, x)
+        (True, None)
     """
+
+    attend: Callable[..., Attended] | None = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,51 +139,26 @@ class Position(nn.Module):
         return self.rotate(x.unsqueeze(-2), by).squeeze(-2)  # each alone, as the first of one
         # --8<-- [end:move]
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        positions: Positions | None = None,
-        mask: Tensor | None = None,
-        is_causal: bool = False,
-        scale: float | None = None,
-        dropout: float = 0.0,
-        return_weights: bool = False,
-    ) -> Attended:
-        """Attend, with what the positions of queries and keys change in the scores.
+    def bias_for(
+        self, query: Tensor, key: Tensor, *, positions: Positions | None = None
+    ) -> Tensor | None:
+        """What the positions of these queries and keys add to their scores.
 
         Args:
-            query: as in `attention`; as `rotate` gave it.
-            key: as in `attention`; as `rotate` gave it.
-            value: as in `attention`.
+            query: as in `attention`.
+            key: as in `attention`.
             positions: of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
                 ``(B, S)``. Default: the last query stands beside the last key.
-            mask: as in `attention`.
-            is_causal: as in `attention`.
-            scale: as in `attention`.
-            dropout: as in `attention`.
-            return_weights: as in `attention`.
 
         Returns:
-            What `attention` returns.
+            The ``bias`` of `attention`; here, None.
 
         Examples:
             >>> x = torch.randn(1, 2, 5, 4)
-            >>> Position().attend(x, x, x).shape
-            torch.Size([1, 2, 5, 4])
+            >>> Position().bias_for(x, x) is None
+            True
         """
-        return attention(
-            query,
-            key,
-            value,
-            mask=mask,
-            is_causal=is_causal,
-            scale=scale,
-            dropout=dropout,
-            return_weights=return_weights,
-        )
+        return None
 
 
 # --8<-- [start:Rotary]
@@ -230,11 +209,13 @@ class Rotary(Position):
 
     def reset_parameters(self) -> None:
         """Compute the angles from one position to the next anew, and the tables."""
-        turns = _radians(self.head_dim, self.base) / (2 * math.pi)  # from one position to the next
+        turns = radians_per_position(self.head_dim, self.base) / (
+            2 * math.pi
+        )  # from one position to the next
         steps = (turns * 2.0**64).to(torch.int64)
         steps = torch.cat([-steps, steps])
         self.steps.copy_(steps)
-        angles = _angles(torch.arange(KEPT, device="cpu"), steps, torch.float64)
+        angles = angles_at(torch.arange(KEPT, device="cpu"), steps, torch.float64)
         self.cos.copy_(angles.cos())
         self.sin.copy_(angles.sin())
 
@@ -288,13 +269,13 @@ class Rotary(Position):
             positions = torch.arange(start, end, device=x.device)
         else:
             return self.cos[start:end], self.sin[start:end]
-        angles = _angles(positions, self.steps, wide)
+        angles = angles_at(positions, self.steps, wide)
         angles = angles[:, None] if angles.ndim == 3 else angles
         return angles.cos(), angles.sin()
         # --8<-- [end:Rotary]
 
 
-def _angles(positions: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:
+def angles_at(positions: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:
     """In radians, from half a turn back to half a turn ahead: the sign is the integer's own."""
     return (positions[..., None] * steps).to(dtype) * (math.pi / 2**63)
 
@@ -354,7 +335,7 @@ class Alibi(Position):
         Args:
             L: number of queries.
             S: number of keys.
-            positions: of the queries and keys, as in `attend`.
+            positions: of the queries and keys, as in `Position.bias_for`.
             dtype: of the result. Default: torch's default.
 
         Returns:
@@ -370,55 +351,33 @@ class Alibi(Position):
         distance = distances(L, S, positions, self.steps.device)  # (L, S) or (B, 1, L, S)
         return slopes[:, None, None] * -distance.abs()
 
-    def attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        positions: Positions | None = None,
-        mask: Tensor | None = None,
-        is_causal: bool = False,
-        scale: float | None = None,
-        dropout: float = 0.0,
-        return_weights: bool = False,
-    ) -> Attended:
-        """Attend, less to what is far.
+    def bias_for(self, query: Tensor, key: Tensor, *, positions: Positions | None = None) -> Tensor:
+        """What is added to the scores of these queries and keys, in float32 at least.
 
         Args:
-            query: ``(B, H, L, D)``.
+            query: ``(..., H, L, D)``.
             key: as in `attention`.
-            value: as in `attention`.
-            positions: as in `Position.attend`.
-            mask: as in `attention`.
-            is_causal: as in `attention`.
-            scale: as in `attention`.
-            dropout: as in `attention`.
-            return_weights: as in `attention`.
+            positions: as in `Position.bias_for`.
 
         Returns:
-            What `attention` returns.
+            ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``.
 
         Raises:
-            TypeError: as `attention`, or positions are not integers.
-            ValueError: as `attention`, there are not num_heads heads, or positions do not fit.
+            TypeError: query or key is not a tensor of floats, or positions are not integers.
+            ValueError: the shapes do not fit, there are not num_heads heads, or positions do not
+                fit.
+
+        Examples:
+            >>> query, key = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4)
+            >>> Alibi(num_heads=1).bias_for(query, key) * 2**8
+            tensor([[[-1.,  0., -1.],
+                     [-2., -1.,  0.]]])
         """
         check.query_and_key(query, key)
         check.heads(query, self.num_heads)
         check.pair_of_positions(positions, query, key)
         wide = torch.promote_types(query.dtype, torch.float32)
-        bias = self.bias(query.shape[-2], key.shape[-2], positions=positions, dtype=wide)
-        return attention(
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
-            is_causal=is_causal,
-            scale=scale,
-            dropout=dropout,
-            return_weights=return_weights,
-        )
+        return self.bias(query.shape[-2], key.shape[-2], positions=positions, dtype=wide)
         # --8<-- [end:Alibi]
 
 

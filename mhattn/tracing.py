@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn import functional, latent, linear, positions, relative, sparse
+from mhattn import functional, latent, linear, positions, relative, sparse, tiled
 
 __all__ = ["Trace", "TraceStep", "trace"]
 
@@ -30,12 +30,17 @@ NAMES = {
     linear.linear_attention.__code__: "mix",
     sparse.local_attention.__code__: "mix",
     sparse.strided_attention.__code__: "mix",
+    tiled.tiled_attention.__code__: "mix",
     latent.LatentAttention.compress.__code__: "kept",
     latent.latent_attention.__code__: "heads",
     functional.merge_heads.__code__: "merge",
 }
 # These call the functions above for blocks of the sequence: they are one step.
-IN_BLOCKS = {sparse.local_attention.__code__, sparse.strided_attention.__code__}
+IN_BLOCKS = {
+    sparse.local_attention.__code__,
+    sparse.strided_attention.__code__,
+    tiled.tiled_attention.__code__,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +154,8 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
     module = getattr(module, "_orig_mod", module)  # what torch.compile wraps
     recorder = _Recorder(module)
     signature = inspect.signature(module.forward)
-    if "return_weights" in signature.parameters:
+    can = getattr(module, "takes", signature.parameters)
+    if "return_weights" in signature.parameters and "return_weights" in can:
         kwargs["return_weights"] = True
     call = signature.bind(*inputs, **kwargs)
     leaves: dict[int, Tensor] = {}

@@ -1,14 +1,17 @@
 """Every layer as one graph for all lengths: `torch.compile` and `torch.export`."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from mhattn import (
     LatentAttention,
-    LinearAttention,
     MultiHeadAttention,
-    SparseAttention,
+    linear_attention,
+    local_attention,
     padding_mask,
+    strided_attention,
 )
 from mhattn.positions import Alibi, Rotary
 from mhattn.relative import LearnedBias, RelativePosition
@@ -22,9 +25,14 @@ LAYERS = {
     "alibi": lambda: MultiHeadAttention(E, H, position=Alibi(H)),
     "bias": lambda: MultiHeadAttention(E, H, position=LearnedBias(H, 53)),
     "vectors": lambda: MultiHeadAttention(E, H, head_dim=D, position=RelativePosition(D, 3)),
-    "window": lambda: SparseAttention(E, H, 4),
-    "stride": lambda: SparseAttention(E, H, 4, stride=3),
-    "linear": lambda: LinearAttention(E, H),
+    "window": lambda: MultiHeadAttention(E, H, attend=partial(local_attention, window=4)),
+    "stride": lambda: MultiHeadAttention(
+        E, H, attend=partial(strided_attention, window=4, stride=3)
+    ),
+    "turned window": lambda: MultiHeadAttention(
+        E, H, head_dim=D, attend=partial(local_attention, window=4), position=Rotary(D)
+    ),
+    "linear": lambda: MultiHeadAttention(E, H, num_kv_heads=1, attend=linear_attention),
     "latent": lambda: LatentAttention(E, H, kv_rank=8, nope_dim=5, rope_dim=2),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)

@@ -69,12 +69,12 @@ def test_causal_is_the_mask():
         assert found.equal(by_rule(L, S, lambda p, j: j <= p))
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_window_is_the_mask(size):
+@pytest.mark.parametrize("window", SIZES)
+def test_window_is_the_mask(window):
     for L, S in PAIRS:
-        found = table(window_mod(L, S, size), L, S)
-        assert found.equal(window_mask(L, S, size))
-        assert found.equal(by_rule(L, S, lambda p, j: abs(p - j) < size))
+        found = table(window_mod(L, S, window), L, S)
+        assert found.equal(window_mask(L, S, window))
+        assert found.equal(by_rule(L, S, lambda p, j: abs(p - j) < window))
 
 
 @pytest.mark.parametrize("stride", SIZES)
@@ -157,23 +157,23 @@ EDGES = [1, 5, 13, 15, 16, 17, 31, 32, 33, 61]
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("size", [None, 1, 2, 15, 16, 17, 18, 33, 100])
-def test_blocks_are_those_that_are_counted(size, is_causal):
+@pytest.mark.parametrize("window", [None, 1, 2, 15, 16, 17, 18, 33, 100])
+def test_blocks_are_those_that_are_counted(window, is_causal):
     def rule(p, j):
-        return (size is None or abs(p - j) < size) and (j <= p or not is_causal)
+        return (window is None or abs(p - j) < window) and (j <= p or not is_causal)
 
     for L, S in itertools.product([1, 16, 31, 33, 61], [1, 15, 32, 53]):
-        block_mask = window_block_mask(L, S, size, is_causal=is_causal, block_size=16)
+        block_mask = window_block_mask(L, S, window, is_causal=is_causal, block_size=16)
         assert listed(block_mask).equal(kinds(by_rule(L, S, rule), 16)), (L, S)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize("size", [None, 1, 2, 16, 17, 33, 100])
-def test_block_masks_are_those_of_torch(size, is_causal):
+@pytest.mark.parametrize("window", [None, 1, 2, 16, 17, 33, 100])
+def test_block_masks_are_those_of_torch(window, is_causal):
     for L, S in itertools.product(EDGES, EDGES[1::2]):
-        ours = window_block_mask(L, S, size, is_causal=is_causal, block_size=16)
+        ours = window_block_mask(L, S, window, is_causal=is_causal, block_size=16)
         seen = causal_mask(L, S) if is_causal else torch.ones(L, S, dtype=torch.bool)
-        seen = seen if size is None else seen & window_mask(L, S, size)
+        seen = seen if window is None else seen & window_mask(L, S, window)
         assert create_mask(ours.mask_mod, 1, 1, L, S, "cpu")[0, 0].equal(seen)
         theirs = create_block_mask(
             lambda b, h, i, j, seen=seen: seen[i, j], None, None, L, S, "cpu", BLOCK_SIZE=16
@@ -217,12 +217,12 @@ def by_blocks(query, key, value, block_mask):
 CASES = [(37, 37, 11, True), (37, 53, 11, True), (53, 37, 11, True), (53, 37, 17, False)]
 
 
-@pytest.mark.parametrize(("L", "S", "size", "is_causal"), CASES)
-def test_flex_is_dense_attention(L, S, size, is_causal):
+@pytest.mark.parametrize(("L", "S", "window", "is_causal"), CASES)
+def test_flex_is_dense_attention(L, S, window, is_causal):
     """Where L > S, the first queries stand before all keys and see none: zeros."""
     inputs = tensors(L, S)
-    block_mask = window_block_mask(L, S, size, is_causal=is_causal, block_size=16)
-    expected = attention(*inputs, mask=window_mask(L, S, size), is_causal=is_causal)
+    block_mask = window_block_mask(L, S, window, is_causal=is_causal, block_size=16)
+    expected = attention(*inputs, mask=window_mask(L, S, window), is_causal=is_causal)
     assert_equal(flex_attention(*inputs, block_mask=block_mask), expected)
     assert_equal(by_blocks(*inputs, block_mask), expected)
 
@@ -268,15 +268,15 @@ def test_flex_in_half_precision(dtype, atol):
 @torch.no_grad()
 def test_compiled_flex_reads_the_lists_and_agrees():
     """A block that is not listed is not read, so a NaN there reaches nobody."""
-    L, S, size = 101, 211, 37
+    L, S, window = 101, 211, 37
     query, key, value = tensors(L, S, num_kv_heads=H_KV, dtype=torch.float32)
     alibi = Alibi(H)
-    block_mask = window_block_mask(L, S, size, is_causal=True, block_size=32)
+    block_mask = window_block_mask(L, S, window, is_causal=True, block_size=32)
     compiled, score_mod = torch.compile(flex_attention, fullgraph=True), alibi_mod(alibi, L, S)
-    seen = window_mask(L, S, size)
+    seen = window_mask(L, S, window)
     options = {"bias": alibi.bias(L, S), "is_causal": True}
     expected = attention(query, key, value, mask=seen, **options)
-    first = (S - L - size + 1) // 32 * 32  # the blocks before this key are absent
+    first = (S - L - window + 1) // 32 * 32  # the blocks before this key are absent
     assert first > 0
     value[:, :, :first] = math.nan
     output = compiled(query, key, value, score_mod, block_mask, enable_gqa=True)
@@ -321,7 +321,7 @@ def test_flex_on_a_gpu_has_gradients():
 WRONG = [
     (lambda: causal_mod(2.0, 3), TypeError, "L must be an integer, got float"),
     (lambda: causal_mod(2, -1), ValueError, "S must be at least 0, got -1"),
-    (lambda: window_mod(2, 3, 0), ValueError, "size must be at least 1, got 0"),
+    (lambda: window_mod(2, 3, 0), ValueError, "window must be at least 1, got 0"),
     (lambda: window_mod(-1, 3, 1), ValueError, "L must be at least 0, got -1"),
     (lambda: strided_mod(2, 3, 0), ValueError, "stride must be at least 1, got 0"),
     (lambda: strided_mod(2, 3, True), TypeError, "stride must be an integer, got bool"),
@@ -339,13 +339,13 @@ WRONG = [
     (lambda: alibi_mod(Alibi(2), -1, 3), ValueError, "L must be at least 0, got -1"),
     (lambda: window_block_mask(0, 3), ValueError, "L must be at least 1, got 0"),
     (lambda: window_block_mask(3, 0), ValueError, "S must be at least 1, got 0"),
-    (lambda: window_block_mask(3, 3, 0), ValueError, "size must be at least 1, got 0"),
+    (lambda: window_block_mask(3, 3, 0), ValueError, "window must be at least 1, got 0"),
     (
         lambda: window_block_mask(3, 3, block_size=0),
         ValueError,
         "block_size must be at least 1, got 0",
     ),
-    (lambda: window_block_mask(3, 3, 2.0), TypeError, "size must be an integer, got float"),
+    (lambda: window_block_mask(3, 3, 2.0), TypeError, "window must be an integer, got float"),
 ]
 
 

@@ -1,6 +1,7 @@
 """What every layer owes its user: positions, caches that cannot be misread, devices, dtypes."""
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -11,13 +12,19 @@ from mhattn import (
     KVCache,
     LatentAttention,
     LearnedBias,
-    LinearAttention,
+    LinearState,
     MultiHeadAttention,
     RelativePosition,
     Rotary,
-    SparseAttention,
+    attention,
+    linear_attention,
+    local_attention,
     padding_mask,
     sinusoidal_positions,
+    strided_attention,
+    strided_mask,
+    tiled_attention,
+    window_mask,
 )
 
 B, L, E, H, D = 2, 11, 33, 3, 10
@@ -35,9 +42,14 @@ LAYERS = {
 }
 OTHERS = {
     "grouped": lambda **o: MultiHeadAttention(E, H, num_kv_heads=1, **o),
-    "window": lambda **o: SparseAttention(E, H, 4, **o),
-    "stride": lambda **o: SparseAttention(E, H, 4, stride=3, **o),
-    "linear": lambda **o: LinearAttention(E, H, **o),
+    "window": lambda **o: MultiHeadAttention(E, H, attend=partial(local_attention, window=4), **o),
+    "stride": lambda **o: MultiHeadAttention(
+        E, H, attend=partial(strided_attention, window=4, stride=3), **o
+    ),
+    "linear": lambda **o: MultiHeadAttention(E, H, attend=linear_attention, **o),
+    "tiled": lambda **o: MultiHeadAttention(
+        E, H, attend=partial(tiled_attention, block_size=4), **o
+    ),
 }
 every_position = pytest.mark.parametrize("name", LAYERS)
 every_layer = pytest.mark.parametrize("name", LAYERS | OTHERS)
@@ -198,6 +210,249 @@ def test_a_mask_for_each_sequence_names_the_way_out(return_weights):
     mha, x = layer("grouped"), torch.randn(B, L, E).double()
     with pytest.raises(ValueError, match=r"got \(2, 7\); for one row a sequence.*padding_mask\(\)"):
         mha(x, x[:, :7], mask=torch.ones(B, 7).bool(), return_weights=return_weights)
+
+
+# One layer, however it attends
+
+ATTENDS = {  # and the mask that says the same of dense attention
+    "window": (partial(local_attention, window=4), lambda n, m: window_mask(n, m, 4)),
+    "stride": (
+        partial(strided_attention, window=4, stride=3),
+        lambda n, m: window_mask(n, m, 4) | strided_mask(n, m, 3),
+    ),
+    "tiled": (partial(tiled_attention, block_size=3), lambda n, m: None),
+    "dense": (attention, lambda n, m: None),
+}
+SETTINGS = {
+    "plain": lambda: {},
+    "grouped": lambda: {"num_kv_heads": 1},
+    "turned": lambda: {"num_kv_heads": 1, "head_dim": D, "position": Rotary(D)},
+    "without bias": lambda: {"head_dim": 7, "bias": False},
+}
+every_setting = pytest.mark.parametrize("setting", SETTINGS)
+every_attend = pytest.mark.parametrize("how", ATTENDS)
+
+
+def pair(how, **options):
+    """A layer that attends so, and the dense one with the same parameters."""
+    attend, _ = ATTENDS[how]
+    ours = MultiHeadAttention(E, H, attend=attend, **options).double()
+    dense = MultiHeadAttention(E, H, **options).double()
+    for parameter in ours.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    dense.load_state_dict(ours.state_dict())
+    return ours, dense
+
+
+@every_attend
+@every_setting
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_layer_is_the_dense_one_with_a_mask(how, setting, is_causal):
+    if how == "stride" and not is_causal:
+        pytest.skip("a stride is causal")
+    ours, dense = pair(how, **SETTINGS[setting]())
+    x, mask = torch.randn(B, L, E).double(), ATTENDS[how][1](L, L)
+    expected = dense(x, mask=mask, is_causal=is_causal)
+    torch.testing.assert_close(ours(x, is_causal=is_causal), expected)
+
+
+@every_attend
+def test_cross_attention_with_widths_of_their_own(how):
+    ours, dense = pair(how, kdim=17, vdim=19)
+    x, key, value = (torch.randn(B, n, m).double() for n, m in [(L, E), (23, 17), (23, 19)])
+    options = {"is_causal": how == "stride"}
+    expected = dense(x, key, value, mask=ATTENDS[how][1](L, 23), **options)
+    torch.testing.assert_close(ours(x, key, value, **options), expected)
+    if how != "stride":
+        real, seen = padding_mask(torch.tensor([23, 9]), 23), ATTENDS[how][1](L, 23)
+        expected = dense(x, key, value, mask=real if seen is None else real & seen)
+        torch.testing.assert_close(ours(x, key, value, mask=real), expected)
+
+
+CACHES = {
+    "all": lambda: KVCache(L),
+    "window": lambda: KVCache(window=4),
+    "state": LinearState,
+}
+
+
+@pytest.mark.parametrize(
+    ("how", "kept"),
+    [
+        *((how, "all") for how in [*ATTENDS, "linear"]),
+        ("window", "window"),
+        ("linear", "state"),
+    ],
+)
+@every_setting
+@pytest.mark.parametrize("split", [1, 4, L - 1])
+def test_every_layer_decodes_as_it_reads(how, kept, setting, split):
+    attend = linear_attention if how == "linear" else ATTENDS[how][0]
+    mha = MultiHeadAttention(E, H, attend=attend, **SETTINGS[setting]()).double()
+    x, cache = torch.randn(B, L, E).double(), CACHES[kept]()
+    parts = [slice(0, split), *(slice(i, i + 1) for i in range(split, L))]
+    for _ in range(2):
+        outputs = [mha(x[:, part], is_causal=True, cache=cache) for part in parts]
+        torch.testing.assert_close(torch.cat(outputs, dim=1), mha(x, is_causal=True))
+        assert cache.seen == L
+        cache.reset()
+
+
+def test_a_linear_state_keeps_sums_only():
+    mha, cache = layer("linear"), LinearState()
+    assert (cache.nbytes, len(cache)) == (0, 0)
+    x, y = torch.randn(B, L, E).double(), torch.randn(3, 2, E).double()
+    mha(x, is_causal=True, cache=cache, mask=padding_mask(torch.tensor([L, 4]), L))
+    size = B * H * 11 * 12
+    assert (cache.nbytes, len(cache)) == (8 * size, L)
+    shorter = LinearState()
+    mha(x[1:, :4], is_causal=True, cache=shorter)
+    torch.testing.assert_close(cache.state[1:], shorter.state)
+    assert not cache.state.requires_grad
+    rows = torch.tensor([1, 0, 0])
+    cache.reorder(rows)
+    got = mha(y, is_causal=True, cache=cache)
+    expected = mha(torch.cat([x[rows], y], dim=1), is_causal=True)[1:, L:]
+    torch.testing.assert_close(got[1:], expected)
+    LinearState().reorder(rows)
+
+
+class LearnedFeatures(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, query, key, value, *, mask=None, is_causal=False):
+        def features(x):
+            return (self.factor * x).exp()
+
+        options = {"mask": mask, "is_causal": is_causal, "feature_map": features}
+        return linear_attention(query, key, value, **options)
+
+
+def test_what_attends_may_have_parameters():
+    mha = MultiHeadAttention(E, H, attend=LearnedFeatures())
+    mha(torch.randn(B, L, E), is_causal=True).square().sum().backward()
+    assert {name for name, p in mha.named_parameters() if not p.grad.any()} == set()
+    assert "attend.factor" in mha.state_dict()
+
+
+def test_a_function_of_ones_own_gets_what_it_takes():
+    asked = {}
+
+    def everything(query, key, value, **options):
+        asked.update(options)
+        return attention(query, key, value, **options)
+
+    def nothing(query, key, value):
+        return attention(query, key, value)
+
+    x, position = torch.randn(B, L, E), Alibi(H)
+    mha = MultiHeadAttention(E, H, attend=everything, position=position, dropout=0.1).eval()
+    dense = MultiHeadAttention(E, H, position=position)
+    dense.load_state_dict(mha.state_dict())
+    expected = dense(x, is_causal=True, return_weights=True)
+    torch.testing.assert_close(mha(x, is_causal=True, return_weights=True), expected)
+    assert asked.keys() == {"mask", "bias", "is_causal", "dropout", "return_weights"}
+    mha = MultiHeadAttention(E, H, attend=nothing)
+    dense = MultiHeadAttention(E, H)
+    dense.load_state_dict(mha.state_dict())
+    assert mha(x).equal(dense(x))
+    with pytest.raises(
+        ValueError, match=r"^is_causal must be False with attend=nothing, got True$"
+    ):
+        mha(x, is_causal=True)
+
+
+def test_a_layer_says_how_it_attends():
+    assert "attend" not in repr(MultiHeadAttention(E, H))
+    mha = MultiHeadAttention(E, H, attend=partial(strided_attention, window=5, stride=3))
+    assert "dropout=0.0, attend=strided_attention(window=5, stride=3)" in repr(mha)
+    copied = copy.deepcopy(mha)
+    x = torch.randn(B, L, E)
+    assert copied(x, is_causal=True).equal(mha(x, is_causal=True))
+
+
+X = torch.zeros(B, L, E)
+WINDOW, STRIDE = (ATTENDS[how][0] for how in ("window", "stride"))
+KEYS_ONLY = "mask must be the same for all queries, (..., 1, S): the keys are added up once for"
+
+
+def attends(attend, **options):
+    return MultiHeadAttention(E, H, attend=attend, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: attends(linear_attention, dropout=0.1),
+            "dropout must be 0 with attend=linear_attention, got 0.1",
+        ),
+        (
+            lambda: attends(WINDOW, position=Alibi(H)),
+            "position must add nothing to the scores with attend=local_attention(window=4), "
+            "got Alibi",
+        ),
+        (
+            lambda: attends(linear_attention, position=RelativePosition(11, 3)),
+            "position must not attend itself with attend=linear_attention, got RelativePosition",
+        ),
+        (
+            lambda: attends(tiled_attention, position=LearnedBias(H, L)),
+            "position must not attend itself with attend=tiled_attention, got LearnedBias",
+        ),
+        (
+            lambda: attends(linear_attention)(X, return_weights=True),
+            "return_weights must be False with attend=linear_attention, got True",
+        ),
+        (lambda: attends(STRIDE)(X), "with a stride, is_causal must be True, got False"),
+        (
+            lambda: attends(STRIDE)(X, is_causal=True, mask=torch.ones(L).bool()),
+            "mask must be None with attend=strided_attention(window=4, stride=3), got a tensor",
+        ),
+        (
+            lambda: attends(WINDOW)(X, mask=torch.ones(L, L).bool()),
+            "mask must broadcast to (..., 1, S) = (2, 3, 1, 11), got (11, 11)",
+        ),
+        (
+            lambda: attends(linear_attention)(X, mask=window_mask(L, L, 2)),
+            KEYS_ONLY + " all of them, got (11, 11)",
+        ),
+        (
+            lambda: attends(WINDOW)(X, X[:, :7]),
+            "query must not be longer than key, got query (2, 3, 11, 11) and key (2, 3, 7, 11)",
+        ),
+        (
+            lambda: attends(attention)(X, is_causal=True, cache=LinearState()),
+            "cache must be a KVCache with attend=attention, got LinearState",
+        ),
+        (
+            lambda: attends(linear_attention)(X, cache=LinearState()),
+            "with a cache, is_causal must be True, got False",
+        ),
+        (
+            lambda: attends(WINDOW).to_torch(),
+            "for PyTorch's module attend must be attention, got local_attention(window=4)",
+        ),
+        (
+            lambda: attends(partial(local_attention, window=0))(X),
+            "window must be at least 1, got 0",
+        ),
+    ],
+)
+def test_what_cannot_be_combined_is_named(call, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        call()
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "attend", ["local", None, torch.nn.functional.scaled_dot_product_attention]
+)
+def test_attend_is_a_function_that_can_be_asked(attend):
+    with pytest.raises(TypeError, match=r"^attend must be a function with known arguments, got "):
+        attends(attend)
 
 
 # Devices, dtypes, empty memory

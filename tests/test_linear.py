@@ -7,18 +7,17 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mhattn import (
-    LinearAttention,
     MultiHeadAttention,
     causal_mask,
     elu_plus_one,
     linear_attention,
     linear_attention_weights,
     padding_mask,
+    recurrent_linear_attention,
     window_mask,
 )
 from mhattn.timing import peak_bytes
@@ -120,6 +119,39 @@ def test_table_and_sums_agree_at_any_size(
     )
     assert_equal(output, weights @ value.repeat_interleave(group, dim=1))
     assert state.shape == (batch, kv_heads * group, 3, 3)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 2), st.integers(1, 3), st.integers(1, 2), st.integers(1, 40), st.integers(1, 9)
+)
+def test_three_forms_of_one_function(batch, kv_heads, group, length, chunk_size):
+    """Values and gradients of the table, the recurrence and the chunks."""
+    query = torch.randn(batch, kv_heads * group, length, 3).double().requires_grad_()
+    key = torch.randn(batch, kv_heads, length, 3).double().requires_grad_()
+    value = torch.randn(batch, kv_heads, length, 2).double().requires_grad_()
+    inputs = query, key, value
+    table = linear_attention_weights(query, key, is_causal=True)
+    table = table @ value.repeat_interleave(group, dim=1)
+    chunks = linear_attention(*inputs, is_causal=True, chunk_size=chunk_size)
+    recurrence = recurrent_linear_attention(*inputs)
+    probe = torch.randn_like(table)
+    gradients = torch.autograd.grad(table, inputs, probe)
+    for form in (recurrence, chunks):
+        assert_equal(form, table)
+        for ours, expected in zip(torch.autograd.grad(form, inputs, probe), gradients, strict=True):
+            assert_equal(ours, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(S, D), (H, S, D), (2, B, H, S, D)], ids=len)
+def test_the_recurrence_in_any_shape_and_precision(dtype, shape):
+    inputs = torch.randn(3, *shape).to(dtype)
+    exact = linear_attention(*inputs.double(), is_causal=True)
+    output = recurrent_linear_attention(*inputs)
+    assert output.dtype == dtype
+    loose = {"atol": 2e-5, "rtol": 0 if dtype == torch.float32 else torch.finfo(dtype).eps}
+    torch.testing.assert_close(output.double(), exact, **loose)
 
 
 def test_weights_by_hand():
@@ -428,7 +460,7 @@ SIZES = {"embed_dim": 23, "num_heads": 3, "head_dim": 7, "kdim": 11, "vdim": 13}
 def test_layer_is_its_four_projections_around_the_function(mask, is_causal):
     if mask is not None and mask.ndim > 1 and mask.shape[1] == H:
         mask = mask[:, :3]
-    layer = LinearAttention(**SIZES)
+    layer = MultiHeadAttention(**SIZES, attend=linear_attention)
     x, key, value = torch.randn(B, L, 23), torch.randn(B, S, 11), torch.randn(B, S, 13)
     heads = []
     for i in range(3):
@@ -443,53 +475,6 @@ def test_layer_is_its_four_projections_around_the_function(mask, is_causal):
         heads.append(linear_attention(q, k, v, mask=allowed, is_causal=is_causal))
     expected = layer.out_proj(torch.cat(heads, dim=-1))
     torch.testing.assert_close(layer(x, key, value, mask=mask, is_causal=is_causal), expected)
-
-
-def test_layer_decodes_as_it_reads():
-    layer, x = LinearAttention(12, 3).double(), torch.randn(2, 17, 12).double()
-    expected, full = layer(x, is_causal=True, return_state=True)
-    output, state = layer(x[:, :9], is_causal=True, return_state=True)
-    outputs = [output]
-    for token in x[:, 9:].split(1, dim=1):
-        output, state = layer(token, is_causal=True, state=state, return_state=True)
-        outputs.append(output)
-    assert_equal(torch.cat(outputs, dim=1), expected)
-    assert_equal(state, full)
-    assert state.shape == (2, 3, 4, 5)
-
-
-def test_layer_shares_names_and_start_with_softmax_attention():
-    torch.manual_seed(3)
-    ours = LinearAttention(**SIZES)
-    torch.manual_seed(3)
-    theirs = MultiHeadAttention(**SIZES)
-    assert [*ours.state_dict()] == [*theirs.state_dict()]
-    assert all(x.equal(y) for x, y in zip(ours.parameters(), theirs.parameters(), strict=True))
-    ours.load_state_dict(theirs.state_dict())
-    assert sum(p.numel() for p in LinearAttention(12, 3, bias=False).parameters()) == 4 * 12 * 12
-    assert "embed_dim=23, num_heads=3, head_dim=7" in repr(ours)
-
-
-def test_layer_default_key_and_value():
-    layer, x, y = LinearAttention(12, 3), torch.randn(2, 5, 12), torch.randn(2, 7, 12)
-    assert layer(x).equal(layer(x, x, x))
-    assert layer(x, y).equal(layer(x, y, y))
-
-
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(2.0))
-
-    def forward(self, x):
-        return (self.factor * x).exp()
-
-
-def test_layer_trains_all_its_parameters_and_those_of_its_feature_map():
-    layer = LinearAttention(12, 3, feature_map=Scaled())
-    layer(torch.randn(2, 5, 12), is_causal=True).square().sum().backward()
-    assert {name for name, p in layer.named_parameters() if not p.grad.any()} == set()
-    assert "feature_map.factor" in dict(layer.named_parameters())
 
 
 Q, K, V = (torch.zeros(2, *shape) for shape in [(6, 5, 8), (3, 7, 8), (3, 7, 4)])
@@ -549,17 +534,10 @@ def test_a_table_takes_any_mask():
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: LinearAttention(12, 5), ValueError, "num_heads must divide embed_dim, 12, got 5"),
-        (lambda: LinearAttention(12, 0), ValueError, "num_heads must be at least 1, got 0"),
         (
-            lambda: LinearAttention(12, 3)(Q[0]),
+            lambda: recurrent_linear_attention(Q, K, V),
             ValueError,
-            "query must be (batch, length, embed_dim=12), got shape (6, 5, 8)",
-        ),
-        (
-            lambda: LinearAttention(8, 2)(Q[0], value=Q[0]),
-            ValueError,
-            "value needs a key, got a value and key=None",
+            "query must be as long as key, got query (2, 6, 5, 8) and key (2, 3, 7, 8)",
         ),
         (
             lambda: linear_attention_weights(Q, K, mask=torch.zeros(5, 7)),
@@ -568,7 +546,7 @@ def test_a_table_takes_any_mask():
         ),
     ],
 )
-def test_errors_of_the_layer_and_the_table(call, kind, message):
+def test_errors_of_the_definitions(call, kind, message):
     with pytest.raises(kind) as caught:
         call()
     assert str(caught.value) == message

@@ -41,12 +41,12 @@ def test_causal_mask_is_square_by_default():
 
 
 @given(LENGTHS, LENGTHS, st.integers(1, 9))
-def test_window_mask_follows_its_definition(L, S, size):
-    expected = by_rule(L, S, lambda i, j: abs(i + (S - L) - j) < size)
-    assert window_mask(L, S, size).equal(expected)
+def test_window_mask_follows_its_definition(L, S, window):
+    expected = by_rule(L, S, lambda i, j: abs(i + (S - L) - j) < window)
+    assert window_mask(L, S, window).equal(expected)
 
 
-def test_window_and_causal_lets_a_query_see_size_keys():
+def test_window_and_causal_lets_a_query_see_as_many_keys():
     seen = window_mask(7, 11, 3) & causal_mask(7, 11)
     assert seen.sum(-1).tolist() == [3] * 7
     assert seen[-1].nonzero().flatten().tolist() == [8, 9, 10]
@@ -100,9 +100,9 @@ def test_masks_combine_and_broadcast():
         (lambda: causal_mask(-1), ValueError, "L must be at least 0, got -1"),
         (lambda: causal_mask(5, -1), ValueError, "S must be at least 0, got -1"),
         (lambda: causal_mask(5.0), TypeError, "L must be an integer, got float"),
-        (lambda: window_mask(5, 7, 0), ValueError, "size must be at least 1, got 0"),
+        (lambda: window_mask(5, 7, 0), ValueError, "window must be at least 1, got 0"),
         (lambda: window_mask(5, -7, 1), ValueError, "S must be at least 0, got -7"),
-        (lambda: window_mask(5, 7, True), TypeError, "size must be an integer, got bool"),
+        (lambda: window_mask(5, 7, True), TypeError, "window must be an integer, got bool"),
         (lambda: strided_mask(5, 7, 0), ValueError, "stride must be at least 1, got 0"),
         (lambda: strided_mask(-5, 7, 1), ValueError, "L must be at least 0, got -5"),
         (lambda: strided_mask(5, 7, 2.0), TypeError, "stride must be an integer, got float"),

@@ -177,6 +177,10 @@ MASKS = {
 }
 
 
+def attend(alibi, query, key, value, **options):
+    return attention(query, key, value, bias=alibi.bias_for(query, key), **options)
+
+
 @pytest.mark.parametrize("kv_heads", [6, 3, 1])
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("mask", MASKS)
@@ -189,8 +193,8 @@ def test_alibi_equals_the_loop(mask, is_causal, kv_heads):
     inputs = query, key, value
     expected, weights = alibi_by_loop(*inputs, seen.expand(B, 6, L, S), is_causal, slopes)
     options = {"mask": MASKS[mask], "is_causal": is_causal}
-    torch.testing.assert_close(alibi.attend(*inputs, **options), expected)
-    both = alibi.attend(*inputs, **options, return_weights=True)
+    torch.testing.assert_close(attend(alibi, *inputs, **options), expected)
+    both = attend(alibi, *inputs, **options, return_weights=True)
     torch.testing.assert_close(both, (expected, weights))
 
 
@@ -198,7 +202,7 @@ def test_alibi_is_as_exact_as_its_inputs():
     """Sixteen heads: half of the slopes are irrational. All dot products are zero."""
     zeros = torch.zeros(1, 16, 1, D, dtype=torch.float64)
     key = value = torch.zeros(1, 16, 2, D, dtype=torch.float64)
-    _, weights = Alibi(16).attend(zeros, key, value, return_weights=True)
+    _, weights = attend(Alibi(16), zeros, key, value, return_weights=True)
     for head in range(16):
         expected = 1 / (1 + math.exp(2 ** -((head + 1) / 2)))
         assert abs(weights[0, head, 0, 0].item() - expected) < 1e-14
@@ -208,19 +212,19 @@ def test_alibi_is_as_exact_as_its_inputs():
 def test_alibi_takes_any_batch(batch):
     shape = (*batch, 6, L, D)
     query, key, value = torch.randn(3, *shape, dtype=torch.float64)
-    output = Alibi(6).attend(query, key, value, is_causal=True)
+    output = attend(Alibi(6), query, key, value, is_causal=True)
     flat = [x.reshape(-1, 6, L, D) for x in (query, key, value)]
-    expected = Alibi(6).attend(*flat, is_causal=True)
+    expected = attend(Alibi(6), *flat, is_causal=True)
     torch.testing.assert_close(output, expected.reshape(output.shape))
 
 
 def test_both_ways_through_alibi_have_the_same_gradients_and_dropout():
     inputs = torch.randn(3, B, H, L, D, dtype=torch.float64).requires_grad_().unbind()
-    fused = Alibi(H).attend(*inputs, is_causal=True)
-    written, _ = Alibi(H).attend(*inputs, is_causal=True, return_weights=True)
+    fused = attend(Alibi(H), *inputs, is_causal=True)
+    written, _ = attend(Alibi(H), *inputs, is_causal=True, return_weights=True)
     gradients = [torch.autograd.grad(x.square().sum(), inputs) for x in (fused, written)]
     torch.testing.assert_close(*gradients)
-    _, weights = Alibi(H).attend(*inputs, return_weights=True, dropout=0.9)
+    _, weights = attend(Alibi(H), *inputs, return_weights=True, dropout=0.9)
     assert weights.eq(0).any()
 
 
@@ -228,9 +232,9 @@ def test_both_ways_through_alibi_have_the_same_gradients_and_dropout():
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_alibi_in_half_precision(dtype, is_causal):
     inputs = torch.randn(3, B, H, 300, D).to(dtype)
-    expected = Alibi(H).attend(*inputs.double(), is_causal=is_causal)
-    output = Alibi(H).attend(*inputs, is_causal=is_causal)
-    written, _ = Alibi(H).attend(*inputs, is_causal=is_causal, return_weights=True)
+    expected = attend(Alibi(H), *inputs.double(), is_causal=is_causal)
+    output = attend(Alibi(H), *inputs, is_causal=is_causal)
+    written, _ = attend(Alibi(H), *inputs, is_causal=is_causal, return_weights=True)
     for result in (output, written):
         assert result.dtype == dtype
         torch.testing.assert_close(result.double(), expected, atol=0.02, rtol=0.02)
@@ -240,10 +244,10 @@ def test_alibi_stays_in_the_fused_kernel():
     """Its bias is one for all sequences; nothing of the size of all scores is made."""
     inputs = torch.randn(3, 16, 4, 256, 8)
     one = 4 * 256 * 256 * 4  # bytes of a bias (H, L, S)
-    assert peak_bytes(lambda: Alibi(4).attend(*inputs, is_causal=True)) < 5 * one
+    assert peak_bytes(lambda: attend(Alibi(4), *inputs, is_causal=True)) < 5 * one
     three = [x[0] for x in inputs]
-    fused = peak_bytes(lambda: Alibi(4).attend(*three, is_causal=True))
-    written = peak_bytes(lambda: Alibi(4).attend(*three, is_causal=True, return_weights=True))
+    fused = peak_bytes(lambda: attend(Alibi(4), *three, is_causal=True))
+    written = peak_bytes(lambda: attend(Alibi(4), *three, is_causal=True, return_weights=True))
     assert fused < 2.5 * one < written
 
 
@@ -281,9 +285,10 @@ def test_sinusoids_in_chunks_need_a_start(chunk):
 
 
 def test_a_position_that_says_nothing_changes_nothing():
-    query, key, value = torch.randn(3, B, H, L, D)
-    expected = attention(query, key, value, is_causal=True)
-    assert Position().attend(query, key, value, is_causal=True).equal(expected)
+    mha, x = MultiHeadAttention(12, 2, position=Position()), torch.randn(B, L, 12)
+    same = MultiHeadAttention(12, 2)
+    same.load_state_dict(mha.state_dict())
+    assert mha(x, is_causal=True).equal(same(x, is_causal=True))
 
 
 @pytest.mark.parametrize(
@@ -312,12 +317,12 @@ def test_a_position_that_says_nothing_changes_nothing():
         (
             ValueError,
             r"query must be \(..., H=4, L, D\), got \(2, 3, 5, 6\)",
-            lambda: Alibi(4).attend(*torch.randn(3, B, H, L, D)),
+            lambda: attend(Alibi(4), *torch.randn(3, B, H, L, D)),
         ),
         (
             ValueError,
             r"query must be \(..., H=4, L, D\), got \(5, 6\)",
-            lambda: Alibi(4).attend(*torch.randn(3, L, D)),
+            lambda: attend(Alibi(4), *torch.randn(3, L, D)),
         ),
         (
             TypeError,

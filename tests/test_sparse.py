@@ -9,8 +9,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mhattn import (
-    MultiHeadAttention,
-    SparseAttention,
     causal_mask,
     local_attention,
     padding_mask,
@@ -18,16 +16,16 @@ from mhattn import (
     strided_mask,
     window_mask,
 )
-from mhattn._blocks import SHORTEST_BLOCK
+from mhattn.sparse import SHORTEST_BLOCK
 from mhattn.timing import peak_bytes
 
 B, H, H_KV, D, D_V = 2, 6, 3, 5, 7
 LENGTHS = [(1, 1), (1, 131), (5, 7), (37, 37), (37, 131), (131, 131), (97, 193)]
 every_length = pytest.mark.parametrize(("L", "S"), LENGTHS)
-every_size = pytest.mark.parametrize("size", [1, 2, 3, 11, 32, 67, 131, 300])
+every_window = pytest.mark.parametrize("window", [1, 2, 3, 11, 32, 67, 131, 300])
 causal_or_not = pytest.mark.parametrize("is_causal", [False, True])
 PATTERNS = [(1, 1), (1, 3), (3, 1), (3, 7), (7, 7), (8, 4), (11, 7), (2, 200), (200, 3)]
-every_pattern = pytest.mark.parametrize(("size", "stride"), PATTERNS)
+every_pattern = pytest.mark.parametrize(("window", "stride"), PATTERNS)
 
 
 def tensors(L, S, *, num_kv_heads=H_KV, dtype=torch.float64):
@@ -40,12 +38,12 @@ def by_rule(L, S, rule):
     return torch.tensor([[rule(i + S - L, j) for j in range(S)] for i in range(L)])
 
 
-def window(size, is_causal):
-    return lambda p, j: abs(p - j) < size and (j <= p or not is_causal)
+def in_window(window, is_causal):
+    return lambda p, j: abs(p - j) < window and (j <= p or not is_causal)
 
 
-def window_or_stride(size, stride):
-    return lambda p, j: j <= p and (p - j < size or (p - j) % stride == 0)
+def in_window_or_stride(window, stride):
+    return lambda p, j: j <= p and (p - j < window or (p - j) % stride == 0)
 
 
 def dense(query, key, value, seen, scale=None):
@@ -63,27 +61,27 @@ def assert_equal(output, expected, atol=1e-12):
 
 
 @every_length
-@every_size
+@every_window
 @causal_or_not
-def test_local_is_dense_with_a_window(L, S, size, is_causal):
+def test_local_is_dense_with_a_window(L, S, window, is_causal):
     inputs = tensors(L, S)
-    expected = dense(*inputs, by_rule(L, S, window(size, is_causal)))
-    assert_equal(local_attention(*inputs, size, is_causal=is_causal), expected)
+    expected = dense(*inputs, by_rule(L, S, in_window(window, is_causal)))
+    assert_equal(local_attention(*inputs, window, is_causal=is_causal), expected)
 
 
 @every_length
 @every_pattern
-def test_strided_is_dense_with_a_window_and_a_stride(L, S, size, stride):
+def test_strided_is_dense_with_a_window_and_a_stride(L, S, window, stride):
     inputs = tensors(L, S)
-    expected = dense(*inputs, by_rule(L, S, window_or_stride(size, stride)))
-    assert_equal(strided_attention(*inputs, size, stride), expected)
+    expected = dense(*inputs, by_rule(L, S, in_window_or_stride(window, stride)))
+    assert_equal(strided_attention(*inputs, window, stride), expected)
 
 
 def test_the_rules_are_those_of_our_masks():
     seen = window_mask(37, 53, 5)
-    assert seen.equal(by_rule(37, 53, window(5, False)))
+    assert seen.equal(by_rule(37, 53, in_window(5, False)))
     both = (seen | strided_mask(37, 53, 7)) & causal_mask(37, 53)
-    assert both.equal(by_rule(37, 53, window_or_stride(5, 7)))
+    assert both.equal(by_rule(37, 53, in_window_or_stride(5, 7)))
 
 
 KEYS = {
@@ -100,14 +98,14 @@ KEYS = {
 @causal_or_not
 def test_hidden_keys(keys, L, S, is_causal):
     inputs, mask = tensors(L, S), KEYS[keys](S)
-    expected = dense(*inputs, by_rule(L, S, window(11, is_causal)) & mask)
+    expected = dense(*inputs, by_rule(L, S, in_window(11, is_causal)) & mask)
     assert_equal(local_attention(*inputs, 11, mask=mask, is_causal=is_causal), expected)
 
 
 CALLS = {
-    "local": (lambda *x, **k: local_attention(*x, 11, **k), window(11, False)),
-    "causal": (lambda *x, **k: local_attention(*x, 11, is_causal=True, **k), window(11, True)),
-    "strided": (lambda *x, **k: strided_attention(*x, 11, 7, **k), window_or_stride(11, 7)),
+    "local": (lambda *x, **k: local_attention(*x, 11, **k), in_window(11, False)),
+    "causal": (lambda *x, **k: local_attention(*x, 11, is_causal=True, **k), in_window(11, True)),
+    "strided": (lambda *x, **k: strided_attention(*x, 11, 7, **k), in_window_or_stride(11, 7)),
 }
 every_call = pytest.mark.parametrize(("call", "rule"), CALLS.values(), ids=CALLS)
 
@@ -219,15 +217,15 @@ def flops(call, n, D=8):
 
 
 @causal_or_not
-@pytest.mark.parametrize("size", [16, 64])
-def test_local_flops_are_linear_and_near_what_is_needed(size, is_causal):
+@pytest.mark.parametrize("window", [16, 64])
+def test_local_flops_are_linear_and_near_what_is_needed(window, is_causal):
     def call(*x):
-        return local_attention(*x, size, is_causal=is_causal)
+        return local_attention(*x, window, is_causal=is_causal)
 
     one, two, three = (flops(call, n) for n in (1024, 2048, 3072))
     assert three - two == two - one
-    width = size if is_causal else 2 * size - 1
-    block = max(SHORTEST_BLOCK, size // 2)
+    width = window if is_causal else 2 * window - 1
+    block = max(SHORTEST_BLOCK, window // 2)
     # each of 1024 more queries, in 2 heads: two products, 2 FLOPs, with the keys of its block
     assert two - one == 1024 * 2 * 2 * 2 * 8 * (width + block - 1)
 
@@ -279,54 +277,11 @@ def test_a_single_query_copies_only_the_keys_that_it_sees(call, seen):
     assert peak_bytes(lambda: call(query, cache, cache)) < 4 * seen * 16 * 4  # bytes
 
 
-def layers(**options):
-    sparse = SparseAttention(12, 3, 5, **options).double()
-    full = MultiHeadAttention(12, 3, **{k: v for k, v in options.items() if k != "stride"}).double()
-    full.load_state_dict(sparse.state_dict())
-    return sparse, full
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"num_kv_heads": 1}, {"head_dim": 7}, {"bias": False}], ids=str
-)
-def test_the_module_is_multi_head_attention_with_a_mask(options):
-    sparse, full = layers(**options)
-    x, source = torch.randn(2, 37, 12).double(), torch.randn(2, 53, 12).double()
-    lengths = padding_mask(torch.tensor([53, 20]), 53)
-    seen = window_mask(37, 53, 5)
-    assert_equal(sparse(x), full(x, mask=window_mask(37, 37, 5)))
-    assert_equal(sparse(x, is_causal=True), full(x, mask=window_mask(37, 37, 5), is_causal=True))
-    assert_equal(sparse(x, source, mask=lengths), full(x, source, mask=seen & lengths))
-    assert_equal(sparse(x, source, 2 * source), full(x, source, 2 * source, mask=seen))
-
-
-def test_the_module_with_a_stride():
-    sparse, full = layers(stride=3)
-    x, source = torch.randn(2, 37, 12).double(), torch.randn(2, 53, 12).double()
-    for S, inputs in [(37, (x,)), (53, (x, source))]:
-        seen = window_mask(37, S, 5) | strided_mask(37, S, 3)
-        expected = full(*inputs, mask=seen, is_causal=True)
-        assert_equal(sparse(*inputs, is_causal=True), expected)
-    assert "size=5, stride=3" in repr(sparse)
-
-
-def test_the_module_starts_like_multi_head_attention():
-    torch.manual_seed(0)
-    sparse = SparseAttention(12, 3, 5)
-    torch.manual_seed(0)
-    full = MultiHeadAttention(12, 3)
-    for name, parameter in full.named_parameters():
-        assert sparse.get_parameter(name).equal(parameter)
-
-
 Q, K, V = torch.randn(2, 6, 5, 3), torch.randn(2, 3, 7, 3), torch.randn(2, 3, 7, 11)
-X = torch.randn(2, 5, 12)
-LAYER = SparseAttention(12, 3, 5)
-STRIDED = SparseAttention(12, 3, 5, stride=2)
 WRONG = [
-    (lambda: local_attention(Q, K, V, 0), ValueError, "size must be at least 1, got 0"),
-    (lambda: local_attention(Q, K, V, 2.0), TypeError, "size must be an integer, got float"),
-    (lambda: strided_attention(Q, K, V, 0, 1), ValueError, "size must be at least 1, got 0"),
+    (lambda: local_attention(Q, K, V, 0), ValueError, "window must be at least 1, got 0"),
+    (lambda: local_attention(Q, K, V, 2.0), TypeError, "window must be an integer, got float"),
+    (lambda: strided_attention(Q, K, V, 0, 1), ValueError, "window must be at least 1, got 0"),
     (lambda: strided_attention(Q, K, V, 1, 0), ValueError, "stride must be at least 1, got 0"),
     (
         lambda: local_attention(Q, K[..., :4, :], V[..., :4, :], 2),
@@ -359,28 +314,10 @@ WRONG = [
         ValueError,
         "scale must be positive and finite, got 0.0",
     ),
-    (lambda: SparseAttention(12, 3, 0), ValueError, "size must be at least 1, got 0"),
     (
-        lambda: SparseAttention(12, 3, 1, stride=0),
+        lambda: strided_attention(Q, K, V, 1, 1, is_causal=False),
         ValueError,
-        "stride must be at least 1, got 0",
-    ),
-    (
-        lambda: SparseAttention(12, 5, 1),
-        ValueError,
-        "num_heads must divide embed_dim, 12, got 5",
-    ),
-    (lambda: STRIDED(X), ValueError, "with a stride, is_causal must be True, got False"),
-    (
-        lambda: STRIDED(X, is_causal=True, mask=torch.ones(5).bool()),
-        ValueError,
-        "with a stride, mask must be None, got a mask",
-    ),
-    (lambda: LAYER(X, value=X), ValueError, "value needs a key, got a value and key=None"),
-    (
-        lambda: LAYER(X[..., :11]),
-        ValueError,
-        "query must be (batch, length, embed_dim=12), got shape (2, 5, 11)",
+        "with a stride, is_causal must be True, got False",
     ),
 ]
 

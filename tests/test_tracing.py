@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -9,10 +10,12 @@ from torch import nn
 
 from mhattn import (
     LatentAttention,
-    LinearAttention,
     MultiHeadAttention,
-    SparseAttention,
     causal_mask,
+    linear_attention,
+    local_attention,
+    strided_attention,
+    tiled_attention,
     trace,
 )
 from mhattn.positions import Rotary
@@ -177,12 +180,22 @@ def test_a_compiled_module_is_traced_as_what_it_wraps():
     assert str(trace(compiled, x)) == str(trace(mha, x))
 
 
+def attends(attend, **options):
+    return MultiHeadAttention(12, 3, attend=attend, **options)
+
+
 LAYERS = {
     "rotary": (MultiHeadAttention(12, 3, position=Rotary(4)), "turn q, turn k, scores, weights"),
     "vectors": (MultiHeadAttention(12, 3, position=RelativePosition(4, 2)), "weights, mix, merge"),
-    "window": (SparseAttention(12, 3, 2), "split v, mix, merge"),
-    "stride": (SparseAttention(12, 3, 2, stride=2), "split v, mix, merge"),
-    "linear": (LinearAttention(12, 3), "split v, mix, merge"),
+    "window": (attends(partial(local_attention, window=2)), "split v, mix, merge"),
+    "turned window": (
+        attends(partial(local_attention, window=2), position=Rotary(4)),
+        "split v, turn q, turn k, mix, merge",
+    ),
+    "stride": (attends(partial(strided_attention, window=2, stride=2)), "split v, mix, merge"),
+    "linear": (attends(linear_attention), "split v, mix, merge"),
+    "grouped": (attends(linear_attention, num_kv_heads=1), "repeat k, repeat v, mix, merge"),
+    "tiled": (attends(partial(tiled_attention, block_size=8)), "split v, mix, merge"),
     "latent": (
         LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2),
         "kv_down, kv_norm, k_rope, turn k, kept, q_proj, split q, turn q, scores, weights, mix",

@@ -17,15 +17,14 @@ from mhattn import *
 
 x, mha = torch.zeros(2, 5, 12), MultiHeadAttention(12, 3)
 latent = LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2)
-linear = LinearAttention(12, 3)
+linear = MultiHeadAttention(12, 3, attend=linear_attention)
 print(attention(x, x, x).shape, (x + mha.forward(x)).shape, latent.forward(x).shape)
-print(linear_attention(x, x, x).shape, linear.forward(x).shape)
+print(linear_attention(x, x, x).shape, linear.forward(x, is_causal=True, cache=LinearState()).shape)
 for pair in (
     attention(x, x, x, return_weights=True),
     mha.forward(x, return_weights=True),
     latent.forward(x, is_causal=True, return_weights=True),
     linear_attention(x, x, x, return_state=True),
-    linear.forward(x, is_causal=True, return_state=True),
 ):
     print(pair[0].shape, pair[1].shape)
 """

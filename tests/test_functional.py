@@ -14,7 +14,9 @@ from mhattn import (
     attention_scores,
     attention_weights,
     fold_heads,
+    masked_softmax,
     merge_heads,
+    repeat_heads,
     split_heads,
     unfold_heads,
 )
@@ -708,3 +710,21 @@ def test_weights_inside_of_transforms(is_causal):
     torch.testing.assert_close(jacobian, by_rows)
     _, forward = torch.func.jvp(weights, (query[0],), (change[0],))
     torch.testing.assert_close(forward, (jacobian * change[0]).sum(dim=(-2, -1)))
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"mask": torch.rand(5, 7) < 0.5}])
+def test_masked_softmax_writes_over_the_scores_only_if_told_to(options):
+    scores = torch.randn(2, 5, 7)
+    before = scores.clone()
+    weights = masked_softmax(scores, **options)
+    assert scores.equal(before)
+    torch.testing.assert_close(masked_softmax(scores, **options, overwrite=True), weights)
+    assert scores.equal(weights) == (not options)
+
+
+def test_repeated_heads_are_copies_of_their_group():
+    key, query = torch.randn(B, H_KV, S, D), torch.randn(B, H, L, D)
+    repeated = repeat_heads(key, query)
+    for head in range(H):
+        assert repeated[:, head].equal(key[:, head // (H // H_KV)])
+    assert repeat_heads(repeated, query) is repeated

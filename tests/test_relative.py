@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import KVCache, MultiHeadAttention, attention, padding_mask, relative_blocks
+from mhattn import (
+    KVCache,
+    MultiHeadAttention,
+    attention,
+    padding_mask,
+    relative_attention,
+    relative_blocks,
+)
 from mhattn.relative import LearnedBias, RelativePosition
 from mhattn.timing import peak_bytes
 
@@ -419,6 +426,20 @@ def test_cuda_equals_the_cpu(make, is_causal, dtype):
 def test_what_learned_distances_refuse(error, text, use):
     with pytest.raises(error, match=text):
         use()
+
+
+@pytest.mark.parametrize(
+    ("key_shape", "value_shape", "text"),
+    [
+        ((4, D), (4, 3), r"key_vectors must be \(2 k \+ 1, 7\), .* got \(4, 7\)"),
+        ((5, 3), (5, 3), r"key_vectors must be \(2 k \+ 1, 7\), .* got \(5, 3\)"),
+        ((5, D), (7, 3), r"value_vectors must be \(2 k \+ 1, 3\), .* got \(7, 3\)"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(key_shape, value_shape, text):
+    inputs = [torch.zeros(2, n, width) for n, width in ((L, D), (S, D), (S, 3))]
+    with pytest.raises(ValueError, match=text):
+        relative_attention(*inputs, torch.zeros(key_shape), torch.zeros(value_shape))
 
 
 def test_a_cache_beyond_max_len_is_refused():

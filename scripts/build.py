@@ -21,7 +21,8 @@ def main() -> int:
     stories += ["--force"] * options.force
     stories += ["--jobs", str(options.jobs)] if options.jobs else []
     site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", options.site_dir]
-    environment = os.environ | {"MHATTN_DEVICE": options.device}
+    path = os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}
     return (
         subprocess.run(stories, cwd=ROOT).returncode
         or subprocess.run(site, cwd=ROOT, env=environment).returncode

@@ -12,16 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
-import pages
 import pytest
-import tables
 from bs4 import BeautifulSoup
+from mhsite import data
+from mhsite.page import page_paths, read, skeleton
 from snippets import DOCS, LABS, LANGUAGES, shown_section
 
 from mhattn.plots import COLORS
 
 INDEX_LIMIT = 150_000  # bytes over the wire, gzipped
-PAGES = [path.as_posix() for path in pages.page_paths("en")]
+PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
 
 each_page = pytest.mark.parametrize("page", PAGES)
@@ -37,7 +37,7 @@ def address(language, page):
 
 
 def source(language, page):
-    return (DOCS / language / page).read_text(encoding="utf-8")
+    return read(DOCS / language / page)
 
 
 @functools.cache
@@ -68,21 +68,20 @@ def test_page_says_what_it_is(site, language, page):
 @each_side
 def test_figures_are_in_the_page_and_have_words(site, language, page):
     soup = html(site, language, page)
-    wanted = [pages.FIGURE.search(line) for line in source(language, page).splitlines()]
-    wanted = [match["alt"] for match in wanted if match]
+    wanted = [block.title for block in source(language, page).walk() if block.kind == "figure"]
     shown = [
         f.get("aria-label") or f.get("alt")
         for f in soup.select("article svg.mh-figure, article img")
     ]
-    assert len(shown) == len(wanted)
-    assert all(words and words.strip() for words in shown)
+    assert shown == wanted
+    assert all(words.strip() for words in shown)
     assert all(image.get("alt", "").strip() for image in soup.select("img"))
 
 
 @each_side
 def test_math_is_rendered(site, language, page):
     soup = html(site, language, page)
-    kinds = [part.kind for part in pages.skeleton(source(language, page))]
+    kinds = [part.kind for part in skeleton(source(language, page))]
     assert len(soup.select("article .katex-display math")) == kinds.count("math")
     assert soup.select(".arithmatex, .katex-error") == []
     text = BeautifulSoup(str(soup.article), "html.parser")
@@ -137,7 +136,7 @@ def test_terms_can_be_linked_and_lead_to_their_pages(site, language):
     soup = html(site, language, "glossary.md")
     other = LANGUAGES[language == LANGUAGES[0]]
     here = "https://host/" + address(language, "glossary.md")
-    groups = tables.glossary()
+    groups = data.glossary()
     terms = {term["id"]: term for group in groups for term in group["term"]}
     assert [entry["id"] for entry in soup.select("article dt")] == list(terms)
     for entry in soup.select("article dt"):
@@ -190,7 +189,7 @@ def test_404_leads_home_in_both_languages(site, root_url):
 def test_downloads_are_offered(site, language, page):
     soup = html(site, language, page)
     links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-downloads a[download]")}
-    has_code = any(part.kind == "include" for part in pages.skeleton(source(language, page)))
+    has_code = any(part.kind == "include" for part in skeleton(source(language, page)))
     assert links == ({"ipynb", "py"} if has_code else set())
 
 
@@ -230,9 +229,7 @@ def test_both_languages_give_the_same_code(site, page):
 @each_page
 def test_every_block_of_python_can_be_copied(site, page):
     """Each that the page includes, in its order, the package's own source as well."""
-    fences = [
-        p for p in pages.skeleton(source("en", page)) if p.kind in ("include", "fence", "api")
-    ]
+    fences = [p for p in skeleton(source("en", page)) if p.kind in ("include", "fence", "api")]
     if any(part.kind == "api" for part in fences):
         assert blocks(site, "en", page)
         return
@@ -270,7 +267,7 @@ def programs(site, tmp_path_factory):
 
 
 def expected_output(page, story_results):
-    for part in pages.skeleton(source("en", page)):
+    for part in skeleton(source("en", page)):
         if part.kind != "include":
             continue
         section = shown_section(part.value)
@@ -287,23 +284,20 @@ def expected_output(page, story_results):
 def test_copied_code_runs_and_prints_what_the_page_shows(programs, story_results, page):
     done = programs(page)
     assert done.returncode == 0, done.stderr
-    if any(part.kind == "api" for part in pages.skeleton(source("en", page))):
+    if any(part.kind == "api" for part in skeleton(source("en", page))):
         return  # docstrings show values without print; doctest has checked them
     assert done.stdout == "".join(expected_output(page, story_results))
 
 
 def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
     name, target = "attention.md", "figures/attention/picture.svg"
-    parts = pages.skeleton(source("en", name))
-    includes = [part.value for part in parts if part.kind == "include"]
+    includes = [part.value for part in skeleton(source("en", name)) if part.kind == "include"]
     code = blocks(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
     code += ["import json", "print(json.dumps(weights.tolist()))"]
     weights = json.loads(run_program("\n".join(code), tmp_path).stdout.splitlines()[-1])
     for language in LANGUAGES:
-        figures = [
-            m for m in pages.FIGURE.finditer(source(language, name)) if "figures/" in m["target"]
-        ]
-        number = [match["target"] for match in figures].index(target)
+        figures = [block for block in source(language, name).walk() if block.kind == "figure"]
+        number = [figure.value for figure in figures].index(target)
         drawn = html(site, language, name).select("svg.mh-figure")[number].select("text")
         drawn = [text for text in drawn if re.fullmatch(r"\d\.\d\d", text.text.strip())]
         drawn.sort(key=lambda text: (round(float(text["y"])), float(text["x"])))

@@ -1,11 +1,11 @@
 """The MkDocs hook: what happens when. What is done stands in `mhsite`."""
 
 import shutil
-import tempfile
 from pathlib import Path
 
 import publish
 from mhsite import build, pieces, with_mkdocs
+from mhsite.settings import settings
 from mkdocs.plugins import CombinedEvent, event_priority
 
 
@@ -18,7 +18,7 @@ def on_startup(command, dirty):
 
 
 def on_config(config):
-    State.drafts = tempfile.TemporaryDirectory(prefix="mhattn-")
+    config.nav = settings(config.theme["language"])["nav"]
     if config.theme["language"] == "en":
         build.prepare(lenient=State.command == "serve")
         if State.command != "serve":
@@ -28,7 +28,7 @@ def on_config(config):
 
 def add_files(files, config):
     made = build.files(config.theme["language"], config.site_url)
-    labs = with_mkdocs.notebooks(config.theme["language"], made, Path(State.drafts.name))
+    labs = with_mkdocs.notebooks(config.theme["language"], made)
     with_mkdocs.add(made | labs, files, config)
 
 
@@ -46,7 +46,6 @@ def on_page_content(html, page, config, files):
 
 def on_post_build(config):
     build.finish(Path(config.site_dir))
-    State.drafts.cleanup()
     if config.theme["language"] != "en":
         return
     if with_mkdocs.build_chinese(config, State.command) and State.final:

@@ -1,5 +1,6 @@
 """The files of the built site: pages, links, downloads, and the code that can be copied."""
 
+import copy
 import functools
 import gzip
 import json
@@ -13,7 +14,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Comment
 from mhsite import data
 from mhsite.page import page_paths, read, skeleton
 from snippets import DOCS, LABS, LANGUAGES, shown_section
@@ -204,6 +205,65 @@ def test_colours_of_page_and_figures_are_the_same():
     light = re.search(r"^\[data-md-color-scheme\] \{(.*?)\}", css, re.S | re.M)[1]
     roles = re.findall(r"--mh-(\w+): (#\w+);", light)
     assert dict(roles) == {role: color.lower() for role, color in COLORS.items()}
+
+
+# The other engine
+
+# What Zensical 0.0.73 does otherwise, with no effect on what a reader sees in a page.
+CONSUMED = ("data-search-exclude",)  # its search reads it while it builds
+
+
+def seen(soup, name):
+    """What a reader gets from a page, kind by kind.
+
+    A lab is a notebook to MkDocs alone, and a notebook's citations lead to the works themselves.
+    """
+    article = copy.copy(soup.article)
+    for button in article.select(".md-content__button, .md-source-file"):
+        button.decompose()  # the theme's, not the page's
+    for element in article.select(", ".join(f"[{name}]" for name in CONSUMED)):
+        for name in CONSUMED:
+            del element[name]
+    return {
+        "formulas": [str(formula) for formula in article.select(".katex")],
+        "figures": [str(figure) for figure in article.select("svg.mh-figure")],
+        "tables": [str(table) for table in article.select("table")],
+        "headings": [heading.text for heading in article.select("h1, h2, h3, h4, h5, h6")],
+        "ids": [e["id"] for e in article.select("[id]") if not e["id"].startswith("__")],
+        "words of links": [link.text for link in article.select("a[href]")],
+        "links": [urljoin(f"https://host/{name}", a["href"]) for a in article.select("a[href]")]
+        if "labs/" not in name
+        else [],
+        "scripts": [script["src"] for script in article.select("script[src]")],
+        "text": "".join(article.text.split()),
+        "description": soup.select_one("meta[name=description]")["content"],
+        "other language": urljoin("https://host/a/b/c/", soup.select_one(".mh-language")["href"]),
+    }
+
+
+@each_side
+def test_zensical_builds_the_same_page(site, zensical_site, language, page):
+    ours, theirs = html(site, language, page), html(zensical_site, language, page)
+    name = address(language, page)
+    assert seen(theirs, name) == seen(ours, name)
+    assert blocks(zensical_site, language, page) == blocks(site, language, page)
+    text = copy.copy(theirs.article)
+    for element in text.select("code, pre, annotation"):  # these may hold dollars
+        element.decompose()
+    assert re.findall(r"\$|\[@|<!--", text.text) == []
+    assert not text.find_all(string=lambda string: isinstance(string, Comment))
+
+
+def test_zensical_builds_the_same_files(site, zensical_site):
+    """Those that we make; each engine has its own scripts, styles and search."""
+
+    def made(root):
+        folders = ("downloads", "figures", "data", "assets/katex")
+        files = [f for la in ("", "zh") for name in folders for f in (root / la / name).rglob("*")]
+        files = [f for f in files if f.is_file()] + [root / "robots.txt"]
+        return {f.relative_to(root).as_posix(): f.read_bytes() for f in files}
+
+    assert made(zensical_site) == made(site)
 
 
 # The code that copy buttons give

@@ -7,6 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
+from markdown import Markdown
 from snippets import DOCS, LANGUAGES, ROOT
 
 from mhsite import extension, katex, notebook, pieces, results
@@ -26,6 +27,14 @@ def pages(language: str) -> list[Page]:
     for page in found:
         extension.check(page)
     return found
+
+
+def description(page: Page) -> str:
+    """A page's first paragraph, for those who list pages."""
+    prose = next(block for block in page.blocks if block.kind == "prose" and block.text.strip())
+    md = Markdown(extensions=[extension.SiteExtension(language=page.language)])
+    title, *others = [heading.text for heading in page.headings]  # which a link may name
+    return pieces.summary(md.convert("\n".join([title, prose.text, *others])))
 
 
 def files(language: str, home: str) -> dict[str, str | bytes | Path]:

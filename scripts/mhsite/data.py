@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import runpy
 import tomllib
 from collections.abc import Callable
 from functools import cache
 
-import yaml
 from snippets import DOCS, ROOT, SourceError
 
 from mhsite.page import Block, Page, Span, keys, read
+from mhsite.settings import settings
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 NAMES = {
@@ -118,24 +117,8 @@ def code_url(name: str, commit: str) -> str:
     files = [file.name for file in scripts if start in file.read_text(encoding="utf-8")]
     if not files:
         raise SourceError(f"no script has a benchmark {name!r}")
-    repository = setting("repo_url").rstrip("/")
+    repository = settings()["repo_url"].rstrip("/")
     return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
-
-
-class _Settings(yaml.SafeLoader):
-    """Reads mkdocs.yml, whose addresses the environment may set."""
-
-    def from_environment(self, node: yaml.Node) -> str:
-        name, default = self.construct_sequence(node)
-        return os.environ.get(name, default)
-
-
-_Settings.add_constructor("!ENV", _Settings.from_environment)
-
-
-def setting(name: str):
-    """What mkdocs.yml says under ``name``."""
-    return yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Settings)[name]
 
 
 def cell(value: object, unit: str) -> str:

@@ -22,11 +22,14 @@ from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
 
 class SiteExtension(Extension):
     def __init__(self, **options):
-        self.config = {"language": ["en", "the folder of docs that the pages lie in"]}
+        self.config = {
+            "language": ["en", "the folder of docs that the pages lie in"],
+            "links": ["page", "where links in HTML count from: the page, or (Zensical) its source"],
+        }
         super().__init__(**options)
 
     def extendMarkdown(self, md: Markdown) -> None:
-        pages = _Pages(md, self.getConfig("language"))
+        pages = _Pages(md, **self.getConfigs())
         md.preprocessors.register(pages, "mhsite", 29)  # lines are clean, nothing is read yet
         md.postprocessors.register(_Reference(md, pages), "mhsite", -10)  # all HTML is there
 
@@ -38,9 +41,9 @@ def makeExtension(**options) -> SiteExtension:
 class _Pages(Preprocessor):
     """Puts a page's code, formulas, figures, tables and citations in its text's place."""
 
-    def __init__(self, md: Markdown, language: str):
+    def __init__(self, md: Markdown, language: str, links: str):
         super().__init__(md)
-        self.language, self.path = language, None
+        self.language, self.links, self.path = language, links, None
 
     def run(self, lines: list[str]) -> list[str]:
         text = "\n".join(lines)
@@ -48,7 +51,8 @@ class _Pages(Preprocessor):
         if self.path is None:  # a docstring
             return lines
         page = parse(text, self.path)
-        return Writer(page, self.md.htmlStash.store).markdown(page.blocks).split("\n")
+        writer = Writer(page, self.md.htmlStash.store, self.links)
+        return writer.markdown(page.blocks).split("\n")
 
 
 class _Reference(Postprocessor):
@@ -71,10 +75,13 @@ class Writer:
     Args:
         page: the page.
         keep: takes HTML, and returns what stands for it in the Markdown.
+        links: where links in HTML count from, ``page`` or ``source``.
     """
 
-    def __init__(self, page: Page, keep: Callable[[str], str]):
+    def __init__(self, page: Page, keep: Callable[[str], str], links: str = "page"):
         self.page, self.keep = page, keep
+        self.from_source = ("../" * page.name.count("/") + "{}").format
+        self.address = page.up if links == "page" else self.from_source
 
     def markdown(self, blocks: tuple[Block, ...]) -> str:
         return "".join(self.written(block) for block in blocks)
@@ -102,7 +109,7 @@ class Writer:
 
     def heading(self, block: Block) -> str:
         first = block.line == self.page.headings[0].line
-        line = pieces.downloads(self.page) if first else ""
+        line = pieces.downloads(self.page, self.address) if first else ""
         return self.prose(block) + (self.alone(line) if line else "")
 
     def block(self, block: Block) -> str:
@@ -124,11 +131,11 @@ class Writer:
         return self.keep(pieces.figure(block.value, block.title)) + "\n"
 
     def table(self, block: Block) -> str:
-        text = data.table(block, self.page.language, self.page.up)
+        text = data.table(block, self.page.language, self.from_source)
         return with_spans(text, self.plain_span) + "\n"
 
     def widget(self, block: Block) -> str:
-        return self.alone(pieces.widget(block, self.page))
+        return self.alone(pieces.widget(block, self.page.language, self.address))
 
     def span(self, span: Span) -> str:
         with self.blame(span.line):
@@ -138,8 +145,7 @@ class Writer:
         if span.kind == "math":
             return self.keep(pieces.formula(span.value, display=False))
         if span.kind == "citation":
-            up = "../" * self.page.name.count("/")
-            to = f"{up}bibliography.md#{{}}".format
+            to = self.from_source("bibliography.md#{}").format
             return data.citation(span, self.page.language, to)
         if span.kind == "link":
             data.check_link(span.value, self.page)

@@ -162,7 +162,7 @@ class _Parser:
             "heading": HEADING, "figure": FIGURE, "api": API, "table": TABLE
         }.items():  # fmt: skip
             if match := pattern.fullmatch(line):
-                kind = "widget" if match["value"].startswith("widget ") else kind
+                kind = "widget" if line.startswith("<!-- widget ") else kind
                 return self.made(kind, begin, **match.groupdict(""))
         if line == "$$":
             return self.made("math", begin, "".join(self.until("$$", begin)).strip())

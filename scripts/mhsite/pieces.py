@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 from pathlib import Path
@@ -132,20 +133,20 @@ def without_docstrings(html: str) -> str:
     return before + first + re.sub(r"<(p|li)(?=[ >])", r"<\1 data-search-exclude", after)
 
 
-def widget(block: Block, page: Page) -> str:
-    """An element that docs/assets/NAME.js fills, and its script."""
+def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
+    """An element that docs/assets/NAME.js fills, and its script, at ``address`` of its file."""
     name = block.value.partition(" ")[2]
     if not (DOCS / "assets" / f"{name}.js").is_file():
         raise SourceError(f"there is no docs/assets/{name}.js")
-    script = f'<script type="module" src="{page.up(f"assets/{name}.js")}"></script>'
-    return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[page.language]}</div>{script}'
+    script = f'<script type="module" src="{address(f"assets/{name}.js")}"></script>'
+    return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>{script}'
 
 
-def downloads(page: Page) -> str:
-    """The line below the title of a page with code."""
+def downloads(page: Page, address: Callable[[str], str]) -> str:
+    """The line below the title of a page with code; ``address`` is that of a file of the site."""
     if not page.has_code:
         return ""
-    up = page.up("downloads/" + page.name.removesuffix(".md"))
+    up = address("downloads/" + page.name.removesuffix(".md"))
     links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
     return f'<p class="mh-downloads">{DOWNLOADS[page.language].format(*links)}</p>'
 

@@ -6,6 +6,7 @@ import logging
 import posixpath
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bs4 import BeautifulSoup
 from markdown.extensions.toc import nest_toc_tokens
@@ -25,10 +26,13 @@ HEADING = re.compile(
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
 DOLLARS = re.compile(r"(?P<bar>\$\$?)(?P<tex>[^$]+)(?P=bar)")
 
+_drafts: dict[str, TemporaryDirectory] = {}  # until the next build
 
-def notebooks(language: str, made: dict, folder: Path) -> dict[str, Path]:
+
+def notebooks(language: str, made: dict) -> dict[str, Path]:
     """For each lab's page, the file with its notebook: MkDocs takes it in the page's place."""
-    found = {}
+    found, _drafts[language] = {}, TemporaryDirectory(prefix="mhattn-")
+    folder = Path(_drafts[language].name)
     for page in [page for page in page_paths(language) if page.parts[0] == "labs"]:
         uri = page.as_posix()
         found[uri] = folder / page.with_suffix(".ipynb").name
@@ -75,7 +79,7 @@ def lab(made: str, notebook, config) -> str:
         if drawn := results.drawn(block.section):
             name = f"{block.section.path.stem}/{drawn.name}"
             parts.append(f"<p>{pieces.figure(name, alts[name])}</p>")
-    text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.downloads(page), 1)
+    text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.downloads(page, page.up), 1)
     root = posixpath.relpath(".", page.url) + "/"  # a notebook links to the published site
     return text.replace(f'href="{config.site_url}', f'href="{root}')
 

@@ -1,4 +1,4 @@
-"""Build the site as `mkdocs build` does, with a choice of device and how much to run again."""
+"""Build the site as `mkdocs build` does, with a choice of device, engine and what to run again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ def main() -> int:
     parser.add_argument("--force", action="store_true", help="run all stories, stale or not")
     parser.add_argument("--jobs", type=int, help="stories at once (default: one a core)")
     parser.add_argument("--site-dir", default=str(ROOT / "site"), help="where the site goes")
+    parser.add_argument("--engine", choices=["mkdocs", "zensical"], default="mkdocs")
     options = parser.parse_args()
     stories = [sys.executable, ROOT / "scripts" / "stories.py", "--device", options.device]
     stories += ["--force"] * options.force
     stories += ["--jobs", str(options.jobs)] if options.jobs else []
     site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", options.site_dir]
-    environment = os.environ | {"MHATTN_DEVICE": options.device}
+    if options.engine == "zensical":
+        site = [sys.executable, "-m", "mhsite.with_zensical", options.site_dir]
+    path = os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}
     return (
         subprocess.run(stories, cwd=ROOT).returncode
         or subprocess.run(site, cwd=ROOT, env=environment).returncode

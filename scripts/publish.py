@@ -10,6 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 
 
+def draft(final: Path) -> Path:
+    """Where this process builds a site, beside its place."""
+    return final.with_name(f".{final.name}.{os.getpid()}")
+
+
 def replace(final: Path, draft: Path) -> None:
     """Put the draft in the site's place; whatever was there goes."""
     old = draft.with_name(f"{draft.name}.old")

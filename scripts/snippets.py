@@ -11,6 +11,8 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+from click import ClickException
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SNIPPETS = DOCS / "snippets"
@@ -20,8 +22,15 @@ LANGUAGES = ("en", "zh")
 MARKER = re.compile(r"^\s*# --8<-- \[(?P<kind>start|end):(?P<name>[\w-]+)\]\s*$")
 
 
-class SnippetError(Exception):
-    """A snippet file that cannot be read or run; the message says file, line and why."""
+class SourceError(ClickException):
+    """Something wrong in a file of this project; the message says file, line and why.
+
+    A command made with click, as MkDocs is, ends with the message and without a traceback.
+    """
+
+    def __init__(self, why: object, path: Path | str | None = None, line: int | None = None):
+        where = [str(part) for part in (path, line) if part is not None]
+        super().__init__(": ".join([":".join(where)] * bool(where) + [str(why)]))
 
 
 @dataclass(frozen=True)
@@ -54,12 +63,12 @@ class Section:
         try:
             return doctest.DocTestParser().get_examples(self.text, str(self.path))
         except ValueError as error:
-            where = f"{self.path}:{self.line}: in section {self.name!r}"
-            raise SnippetError(f"{where}: {error}") from None
+            why = f"in section {self.name!r}: {error}"
+            raise SourceError(why, self.path, self.line) from None
 
 
 def sections(path: Path) -> dict[str, Section]:
-    """The sections of a file in order of appearance, or a `SnippetError` that names the line."""
+    """The sections of a file in order of appearance, or a `SourceError` that names the line."""
     found: dict[str, Section] = {}
     name, start, lines = None, 0, path.read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):
@@ -67,16 +76,16 @@ def sections(path: Path) -> dict[str, Section]:
             continue
         kind, this = marker["kind"], marker["name"]
         if kind == "start" and (name is not None or this in found):
-            raise SnippetError(f"{path}:{number}: section {this!r} starts inside another or twice")
+            raise SourceError(f"section {this!r} starts inside another or twice", path, number)
         if kind == "end" and this != name:
-            raise SnippetError(f"{path}:{number}: section {this!r} ends but did not start")
+            raise SourceError(f"section {this!r} ends but did not start", path, number)
         if kind == "start":
             name, start = this, number + 1
         else:
             text = "\n".join(lines[start - 1 : number - 1]) + "\n"
             found[this], name = Section(path, this, start, text), None
     if name is not None:
-        raise SnippetError(f"{path}:{start - 1}: section {name!r} has no end")
+        raise SourceError(f"section {name!r} has no end", path, start - 1)
     return found
 
 
@@ -86,9 +95,9 @@ def shown_section(reference: str) -> Section:
     for base in (SNIPPETS, LABS, ROOT):
         if (path := base / file).is_file():
             if name not in (found := sections(path)):
-                raise SnippetError(f"{path}: there is no section {name!r}")
+                raise SourceError(f"there is no section {name!r}", path)
             return found[name]
-    raise SnippetError(f"there is no file {file!r} in docs/snippets, docs/labs or the project")
+    raise SourceError(f"there is no file {file!r} in docs/snippets, docs/labs or the project")
 
 
 def console_code(text: str) -> str:

@@ -24,7 +24,7 @@ from importlib.metadata import version
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from snippets import LABS, ROOT, SNIPPETS, SnippetError
+from snippets import LABS, ROOT, SNIPPETS, SourceError
 from tqdm import tqdm
 
 CACHE = ROOT / ".cache" / "stories"
@@ -126,7 +126,7 @@ def _run_one(story: Path, folder: Path, device: str, lenient: bool, answer) -> N
         (draft / "manifest.json").write_text(manifest, encoding="utf-8")
         put_results(draft, folder)
         answer.send(None if lenient else "\n".join(different))
-    except SnippetError as error:
+    except SourceError as error:
         answer.send(str(error))
     except OSError as error:
         answer.send(f"{story}: the results cannot be written: {error}")
@@ -209,7 +209,7 @@ def make_cache(folders) -> None:
             for path in old[:-32]:
                 shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
-        raise SnippetError(f"{CACHE}: the results cannot be written: {error}") from None
+        raise SourceError(f"the results cannot be written: {error}", CACHE) from None
 
 
 def run_arithmetic(arguments: list[str]) -> list[str]:
@@ -228,7 +228,7 @@ def choose(names: list[str]) -> list[Path]:
     known = {story.stem: story for story in all_stories()}
     for name in names:
         if name not in known:
-            raise SnippetError(f"there is no story {SNIPPETS / name}.pycon")
+            raise SourceError(f"there is no story {SNIPPETS / name}.pycon")
     return [known[name] for name in names or known]
 
 
@@ -259,7 +259,7 @@ def main() -> int:
 
             story = SNIPPETS / f"{options.rewrite}.pycon"
             if not story.is_file():
-                raise SnippetError(f"there is no story {story}")
+                raise SourceError(f"there is no story {story}")
             rewrite(story)
             return 0
         chosen = choose(options.names)
@@ -274,7 +274,7 @@ def main() -> int:
                 jobs=options.jobs,
                 start=options.start,
             )
-    except SnippetError as error:
+    except SourceError as error:
         errors = [str(error)]
     for error in errors:
         print(error)

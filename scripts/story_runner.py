@@ -13,7 +13,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
-from snippets import Section, SnippetError, sections
+from snippets import Section, SourceError, sections
 from svg import site_svg
 
 LOOK = {
@@ -86,7 +86,7 @@ class _Recorder(doctest.DocTestRunner):
 
     def report_unexpected_exception(self, out, test, example, exc_info):
         why = "".join(traceback.format_exception_only(exc_info[1]))
-        raise SnippetError(self.message(test, example, why))
+        raise SourceError(self.message(test, example, why))
 
     def message(self, test, example, why: str) -> str:
         line = test.lineno + example.lineno + 1
@@ -123,8 +123,8 @@ def run_lab_section(section: Section, namespace: dict) -> str:
         line = lines[-1] if lines else getattr(error, "lineno", section.line)
         code = section.path.read_text(encoding="utf-8").splitlines()[line - 1]
         why = "".join(traceback.format_exception_only(error))
-        message = f"{section.path}:{line}: in section {section.name!r}\n    {code.strip()}\n{why}"
-        raise SnippetError(message) from error
+        why = f"in section {section.name!r}\n    {code.strip()}\n{why}"
+        raise SourceError(why, section.path, line) from error
     return printed.getvalue()
 
 
@@ -132,8 +132,8 @@ def save_figure(section: Section, folder: Path) -> str | None:
     """Save and close the figure that a section left open; its file's name."""
     numbers = plt.get_fignums()
     if len(numbers) > 1:
-        where = f"{section.path}:{section.line}: section {section.name!r}"
-        raise SnippetError(f"{where} leaves {len(numbers)} figures open; one a section")
+        why = f"section {section.name!r} leaves {len(numbers)} figures open; one a section"
+        raise SourceError(why, section.path, section.line)
     if not numbers:
         return None
     drawn = io.StringIO()

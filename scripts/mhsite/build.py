@@ -1,0 +1,77 @@
+"""What is done around the pages, whichever engine renders them: the files beside them, the rest."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+from pathlib import Path
+
+from markdown import Markdown
+from snippets import DOCS, LANGUAGES, ROOT
+
+from mhsite import extension, katex, notebook, pieces, results
+from mhsite.page import Page, page_paths, read
+
+
+def prepare(*, lenient: bool) -> None:
+    """What has to be done before pages are rendered: run the stories."""
+    os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
+    logging.getLogger("jieba").setLevel(logging.WARNING)
+    results.run(lenient=lenient)
+
+
+def pages(language: str) -> list[Page]:
+    """The pages of a language; what cannot be made is an error with its file and line."""
+    found = [read(DOCS / language / path) for path in page_paths(language)]
+    for page in found:
+        extension.check(page)
+    return found
+
+
+def description(page: Page) -> str:
+    """A page's first paragraph, for those who list pages."""
+    prose = next(block for block in page.blocks if block.kind == "prose" and block.text.strip())
+    md = Markdown(extensions=[extension.SiteExtension(language=page.language)])
+    title, *others = [heading.text for heading in page.headings]  # which a link may name
+    return pieces.summary(md.convert("\n".join([title, prose.text, *others])))
+
+
+def files(language: str, home: str) -> dict[str, str | bytes | Path]:
+    """All files of a language's site that are not pages: their text, or where they lie.
+
+    Args:
+        language: one of `LANGUAGES`.
+        home: the address of this language's site.
+    """
+    found: dict[str, str | bytes | Path] = {}
+    for page in filter(lambda page: page.has_code, pages(language)):
+        name = "downloads/" + page.name.removesuffix(".md")
+        found[f"{name}.ipynb"] = notebook.notebook(page, home)
+        found[f"{name}.py"] = notebook.script(page)
+    found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
+    for path in sorted((DOCS / "data" / "measured").glob("*.json")):
+        found[f"data/measured/{path.name}"] = path
+    found |= {f"figures/{name}": path for name, path in results.figures().items()}
+    found["assets/katex/katex.min.css"] = katex.stylesheet()
+    for name, font in katex.fonts().items():  # with what the formulas of all pages consist of
+        found[f"assets/katex/fonts/{name}"] = font
+    if language == LANGUAGES[0]:
+        urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
+        found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)
+    return found
+
+
+def finish(site: Path) -> None:
+    """Make a language's search index light."""
+    index = site / "search" / "search_index.json"
+    index.write_text(pieces.slim_index(index.read_text("utf-8")), "utf-8")
+
+
+def commit_time() -> str:
+    """When the commit was made: the same commit gives the same bytes."""
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
+    try:
+        return subprocess.run(command, capture_output=True, encoding="utf-8").stdout.strip() or "0"
+    except OSError:  # no git, as in a downloaded archive
+        return "0"

@@ -1,0 +1,174 @@
+"""The Python-Markdown extension that makes a page of this site out of its Markdown.
+
+It needs nothing of what calls it: `mhsite.extension: {language: en}` stands in mkdocs.yml, and a
+page is known by the id of its title.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from markdown import Extension, Markdown
+from markdown.postprocessors import Postprocessor
+from markdown.preprocessors import Preprocessor
+from snippets import DOCS, SourceError
+
+from mhsite import data, pieces
+from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
+
+
+class SiteExtension(Extension):
+    def __init__(self, **options):
+        self.config = {
+            "language": ["en", "the folder of docs that the pages lie in"],
+            "links": ["page", "where links in HTML count from: the page, or (Zensical) its source"],
+        }
+        super().__init__(**options)
+
+    def extendMarkdown(self, md: Markdown) -> None:
+        pages = _Pages(md, **self.getConfigs())
+        md.preprocessors.register(pages, "mhsite", 29)  # lines are clean, nothing is read yet
+        md.postprocessors.register(_Reference(md, pages), "mhsite", -10)  # all HTML is there
+
+
+def makeExtension(**options) -> SiteExtension:
+    return SiteExtension(**options)
+
+
+class _Pages(Preprocessor):
+    """Puts a page's code, formulas, figures, tables and citations in its text's place."""
+
+    def __init__(self, md: Markdown, language: str, links: str):
+        super().__init__(md)
+        self.language, self.links, self.path = language, links, None
+
+    def run(self, lines: list[str]) -> list[str]:
+        text = "\n".join(lines)
+        self.path = source(text, self.language)
+        if self.path is None:  # a docstring
+            return lines
+        page = parse(text, self.path)
+        writer = Writer(page, self.md.htmlStash.store, self.links)
+        return writer.markdown(page.blocks).split("\n")
+
+
+class _Reference(Postprocessor):
+    """Lets the examples of docstrings be copied, in what mkdocstrings has made."""
+
+    def __init__(self, md: Markdown, pages: _Pages):
+        super().__init__(md)
+        self.pages = pages
+
+    def run(self, text: str) -> str:
+        if self.pages.path is None or '<div class="doc ' not in text:
+            return text
+        text = pieces.with_examples(text)
+        return text if self.pages.language == "en" else pieces.without_docstrings(text)
+
+
+class Writer:
+    """Writes a page in Markdown that Python-Markdown reads without us.
+
+    Args:
+        page: the page.
+        keep: takes HTML, and returns what stands for it in the Markdown.
+        links: where links in HTML count from, ``page`` or ``source``.
+    """
+
+    def __init__(self, page: Page, keep: Callable[[str], str], links: str = "page"):
+        self.page, self.keep = page, keep
+        self.from_source = ("../" * page.name.count("/") + "{}").format
+        self.address = page.up if links == "page" else self.from_source
+
+    def markdown(self, blocks: tuple[Block, ...]) -> str:
+        return "".join(self.written(block) for block in blocks)
+
+    def written(self, block: Block) -> str:
+        write = getattr(self, block.kind)
+        if block.kind in ("prose", "heading", "block"):  # what is wrong there knows its own line
+            return write(block)
+        with self.blame(block.line):
+            return write(block)
+
+    @contextmanager
+    def blame(self, line: int) -> Iterator[None]:
+        """What is wrong within is an error on this line of the page."""
+        try:
+            yield
+        except SourceError as error:
+            raise SourceError(error, self.page.path, line) from None
+
+    def alone(self, html: str) -> str:
+        return f"\n{self.keep(html)}\n\n"
+
+    def prose(self, block: Block) -> str:
+        return with_spans(block.text, self.span, block.line)
+
+    def heading(self, block: Block) -> str:
+        first = block.line == self.page.headings[0].line
+        line = pieces.downloads(self.page, self.address) if first else ""
+        return self.prose(block) + (self.alone(line) if line else "")
+
+    def block(self, block: Block) -> str:
+        return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
+
+    def include(self, block: Block) -> str:
+        return self.alone(pieces.code(block.section, block.title))
+
+    def fence(self, block: Block) -> str:
+        return block.text
+
+    def api(self, block: Block) -> str:
+        return block.text
+
+    def math(self, block: Block) -> str:
+        return self.alone(pieces.formula(block.value, display=True))
+
+    def figure(self, block: Block) -> str:
+        return self.keep(pieces.figure(block.value, block.title)) + "\n"
+
+    def table(self, block: Block) -> str:
+        text = data.table(block, self.page.language, self.from_source)
+        return with_spans(text, self.plain_span) + "\n"
+
+    def widget(self, block: Block) -> str:
+        return self.alone(pieces.widget(block, self.page.language, self.address))
+
+    def span(self, span: Span) -> str:
+        with self.blame(span.line):
+            return self.plain_span(span)
+
+    def plain_span(self, span: Span) -> str:
+        if span.kind == "math":
+            return self.keep(pieces.formula(span.value, display=False))
+        if span.kind == "citation":
+            to = self.from_source("bibliography.md#{}").format
+            return data.citation(span, self.page.language, to)
+        if span.kind == "link":
+            data.check_link(span.value, self.page)
+        return span.text
+
+
+def check(page: Page) -> None:
+    """Fail, with its line, at the first thing on a page that cannot be made."""
+    Writer(page, str).markdown(page.blocks)
+
+
+def source(text: str, language: str) -> Path | None:
+    """The file of the page with this text: that whose title has the same id."""
+    headings = parse(text).headings
+    if not headings or not headings[0].value:
+        return None
+    found = _sources(language)
+    if headings[0].value not in found:
+        _sources.cache_clear()  # it may be new
+    return _sources(language).get(headings[0].value)
+
+
+@cache
+def _sources(language: str) -> dict[str, Path]:
+    paths = [DOCS / language / path for path in page_paths(language)]
+    return {read(path).headings[0].value: path for path in paths}

@@ -1,0 +1,128 @@
+"""A page as a notebook and as a script: its prose, its code, and what the code gave."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+import nbformat
+from nbformat import v4
+from snippets import Section
+
+from mhsite import data, results
+from mhsite.page import Block, Page, Span, with_spans
+
+ROLE = re.compile(r"\\(?:query|key|value|weights|output)\{([^{}]*)\}")
+ATTRIBUTES = re.compile(r"\{ [.:][^}]*\}")
+
+
+def notebook(page: Page, home: str) -> str:
+    """The page as .ipynb, with what its code printed and drew; ``home`` is the site's address."""
+    cells = []
+    for number, piece in enumerate(_pieces(page, home)):
+        if isinstance(piece, str):
+            cells.append(v4.new_markdown_cell(piece, id=f"cell-{number}"))
+            continue
+        code = piece.code.rstrip("\n")
+        made = v4.new_code_cell(code, id=f"cell-{number}", outputs=_outputs(piece))
+        cells.append(made)
+    metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python", "file_extension": ".py"},
+    }
+    whole = v4.new_notebook(cells=cells, metadata=metadata)
+    nbformat.validate(whole)
+    return nbformat.writes(whole) + "\n"
+
+
+def _outputs(section: Section) -> list[nbformat.NotebookNode]:
+    text, drawn = results.printed(section), results.drawn(section)
+    made = [v4.new_output("stream", text=text)] if text else []
+    if drawn:
+        svg = {"image/svg+xml": drawn.read_text(encoding="utf-8")}
+        made.append(v4.new_output("display_data", data=svg))
+    return made
+
+
+def script(page: Page) -> str:
+    """The page's code as a script in percent format, under the page's headings."""
+    parts, titles, drawn = [], [], False
+    for block in page.walk():
+        if block.kind == "heading":
+            titles.append(block.title)
+        if block.kind == "include":
+            parts.append(" ".join(["# %%", " · ".join(titles)]).rstrip())
+            parts.append(block.section.code)
+            titles, drawn = [], drawn or bool(results.drawn(block.section))
+    if drawn:
+        parts.append("# %%\nimport matplotlib.pyplot as plt\n\nplt.show()\n")
+    return "\n".join(parts)
+
+
+def _pieces(page: Page, home: str) -> Iterator[str | Section]:
+    """The page's prose as Markdown that every notebook program reads, and its sections between."""
+    prose = ""
+    for piece in _Plain(page, home).pieces(page.blocks):
+        if isinstance(piece, str):
+            prose += piece
+            continue
+        if cleaned := _clean(prose):
+            yield cleaned
+        yield piece
+        prose = ""
+    if cleaned := _clean(prose):
+        yield cleaned
+
+
+def _clean(prose: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", ATTRIBUTES.sub("", ROLE.sub(r"{\1}", prose))).strip()
+
+
+class _Plain:
+    """A page's blocks in plain Markdown, with whole addresses."""
+
+    def __init__(self, page: Page, home: str):
+        self.page, self.home = page, home
+
+    def pieces(self, blocks: tuple[Block, ...]) -> Iterator[str | Section]:
+        for block in blocks:
+            if block.kind == "include":
+                yield block.section
+            elif block.kind == "block":
+                yield from self.admonition(block)
+            elif block.kind == "heading":
+                yield f"{block.mark} {block.title}\n"
+            elif block.kind == "prose":
+                yield with_spans(block.text, self.span, block.line)
+            elif block.kind == "table":
+                text = data.table(block, self.page.language, lambda file: self.home + file)
+                yield with_spans(text, self.span) + "\n"
+            elif block.kind not in ("figure", "widget"):
+                yield block.text
+
+    def admonition(self, block: Block) -> Iterator[str | Section]:
+        inside, title = list(self.pieces(block.blocks)), with_spans(block.title, self.span)
+        if block.value == "details" and all(isinstance(piece, str) for piece in inside):
+            body = "".join(inside).strip()
+            inside = [f"<details><summary>{title}</summary>\n\n{body}\n\n</details>\n"]
+        elif block.value != "details" and title:
+            yield f"**{title}**\n\n"
+        yield from inside
+
+    def span(self, span: Span) -> str:
+        if span.kind == "citation":
+            works = data.bibliography()
+            return data.citation(span, self.page.language, lambda key: works[key]["url"])
+        if span.kind == "link" and not re.match("https?:", span.value):
+            return f"]({self.address(span.value)})"
+        return span.text
+
+    def address(self, target: str) -> str:
+        """The address on the site of what a link names as a page."""
+        file, hash_, anchor = target.partition("#")
+        page = self.page
+        if file:
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(page.name), file))
+            page = Page((), page.folder / name)
+        return self.home + page.url + hash_ + anchor

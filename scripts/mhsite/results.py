@@ -1,0 +1,81 @@
+"""What the stories gave, when they were run last: what each section printed and drew."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import stories
+from snippets import LABS, ROOT, SNIPPETS, Section, SourceError
+
+_folders: dict[str, Path] = {}
+
+
+def run(*, lenient: bool = False) -> dict[str, Path]:
+    """Run what is missing or stale; then the folder of each story's results.
+
+    Who reads at home has a processor of another kind: lenient, a story may print something else.
+    """
+    device = stories.choose_device(os.environ.get("MHATTN_DEVICE", "cpu"))
+    for _ in range(5):  # a story may change while it runs
+        if None not in (found := stories.results(device, lenient=lenient)).values():
+            _folders.clear()
+            _folders.update(found)
+            for difference in differences():
+                print(f"WARNING: {difference}", file=sys.stderr)
+            return found
+        command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
+        command += ["--lenient"] * lenient
+        done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
+        if done.returncode:
+            raise SourceError(done.stdout or f"stories.py ended with code {done.returncode}")
+    missing = [name for name, folder in found.items() if folder is None]
+    raise SourceError(f"stories change, or lose their results, as fast as they run: {missing}")
+
+
+def folders() -> dict[str, Path]:
+    """Each story's results, as `run` found them."""
+    return _folders or run()
+
+
+def differences() -> list[str]:
+    """Where stories printed something else than their files, and so the pages, say."""
+    return [text for folder in _folders.values() for text in stories.differences(folder)]
+
+
+def figures() -> dict[str, Path]:
+    """Every figure under the name that pages give it: ``masks/picture.svg``."""
+    return {
+        f"{name}/{figure.name}": figure
+        for name, folder in folders().items()
+        for figure in sorted(folder.glob("*.svg"))
+    }
+
+
+def figure(target: str) -> Path:
+    """The file of a figure that a page shows as ``figures/masks/picture.svg``."""
+    name = target.split("figures/")[-1].split("/")
+    path = folders().get(name[0], ROOT).joinpath(*name[1:])
+    if len(name) != 2 or not path.is_file():
+        raise SourceError(f"no story draws {target}")
+    return path
+
+
+def printed(section: Section) -> str:
+    return _output(section)["text"]
+
+
+def drawn(section: Section) -> Path | None:
+    """The figure that a section left open."""
+    name = _output(section)["figure"]
+    return folders()[section.path.stem] / name if name else None
+
+
+def _output(section: Section) -> dict:
+    if section.path.parent not in (SNIPPETS, LABS):  # the package's own source
+        return {"text": "", "figure": None}
+    path = folders()[section.path.stem] / "outputs.json"
+    return json.loads(path.read_text(encoding="utf-8"))[section.name]

@@ -1,0 +1,44 @@
+"""What mkdocs.yml says, read without MkDocs; docs/zh.yml says what is different in Chinese."""
+
+from __future__ import annotations
+
+import os
+
+import yaml
+from snippets import DOCS, ROOT
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads addresses that the environment may set."""
+
+    def from_environment(self, node: yaml.Node) -> str:
+        name, default = self.construct_sequence(node)
+        return os.environ.get(name, default)
+
+
+_Loader.add_constructor("!ENV", _Loader.from_environment)
+
+
+def settings(language: str = "en") -> dict:
+    """The settings of a language's site."""
+    found = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)
+    if language == "en":
+        return found
+    chinese = yaml.load((DOCS / "zh.yml").read_text(encoding="utf-8"), _Loader)
+    merged = _merged(found, chinese)
+    merged["nav"] = navigation(merged["nav"], merged["extra"]["sections"])
+    return merged
+
+
+def _merged(old: object, new: object) -> object:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    return old | {key: _merged(old.get(key), value) for key, value in new.items()}
+
+
+def navigation(order: list, titles: dict[str, str]) -> list:
+    """The order of the pages, which stands in mkdocs.yml, under the titles of another language."""
+    return [
+        item if isinstance(item, str) else {titles[title]: below for title, below in item.items()}
+        for item in order
+    ]

@@ -38,7 +38,7 @@ NOT_COPIED = re.compile(r'<span class="g[op]">[^<]*</span>')
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
 UNSEARCHED = re.compile(
-    r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{3,}(?![\w.])|\s)+"
+    r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
 )
 NEEDLESS_CUT = re.compile(r"\u200b+(?=[^\w<]|$)|(?<![\w>])\u200b+")
 
@@ -157,7 +157,7 @@ def downloads(page: Page, address: Callable[[str], str]) -> str:
 def slim_index(index: str) -> str:
     """A search index of words, with Chinese as UTF-8 and cut between words only.
 
-    Without signatures, tags, and numbers of three decimals or more, which no reader types. Where
+    Without signatures, tags, and numbers of two decimals or more, which no reader types. Where
     a sign or a blank stands between two words, the search cuts there anyway.
     """
     found = json.loads(index)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CHECKERS = {"mypy": ["mypy", "--strict"], "pyright": ["pyright"]}
 every_checker = pytest.mark.parametrize("checker", CHECKERS)
 pytestmark = pytest.mark.xdist_group("types")

@@ -1,0 +1,113 @@
+import functools
+import http.server
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+import stories
+from filelock import FileLock
+from snippets import ROOT
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="session")
+def story_run():
+    """The run of all stories whose results were missing or stale."""
+    command = [sys.executable, ROOT / "scripts" / "stories.py"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+
+
+@pytest.fixture(scope="session")
+def story_results(story_run):
+    """For each story, the folder with its figures and outputs."""
+    assert story_run.returncode == 0, story_run.stdout + story_run.stderr
+    return stories.results()
+
+
+def built_once(tmp_path_factory, name, *options):
+    """The site, built by the first of several test processes that comes here."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / name / "mhattn"
+    with FileLock(shared / f"{name}.lock"):
+        if not folder.is_dir():
+            command = [sys.executable, ROOT / "scripts" / "build.py", "--site-dir", folder]
+            done = subprocess.run(
+                [*command, *options], cwd=ROOT, capture_output=True, encoding="utf-8"
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    return built_once(tmp_path_factory, "built")
+
+
+@pytest.fixture(scope="session")
+def zensical_site(tmp_path_factory):
+    """The same site as its other engine builds it."""
+    return built_once(tmp_path_factory, "zensical", "--engine", "zensical")
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture(scope="session")
+def home(site):
+    """The site's address, served under /mhattn/ as GitHub Pages does."""
+    handler = functools.partial(Quiet, directory=site.parent)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/mhattn/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        give_up(f"there is no browser, none of {', '.join(BROWSERS)}")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser, home):
+    """Opens a page of the site in a fresh profile, and closes it after the test."""
+    contexts = []
+
+    def open_(place, **options):
+        context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.goto(home + place, wait_until="load")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()

@@ -59,6 +59,7 @@ def pool_kv_heads(module: MultiHeadAttention, num_kv_heads: int) -> MultiHeadAtt
         vdim=module.vdim,
         bias=module.out_proj.bias is not None,
         dropout=module.dropout,
+        attend=copy.deepcopy(module.attend),
         position=copy.deepcopy(module.position),
     )
     pooled.to(module.out_proj.weight)

@@ -45,7 +45,7 @@ def relative_attention(
         value: floats, ``(..., S, D_v)``.
         key_vectors: ``(2 k + 1, D)``, for the distances ``-k`` to ``k``.
         value_vectors: ``(2 k + 1, D_v)``.
-        positions: as in `mhattn.positions.Position.attend`.
+        positions: as in `mhattn.positions.Position.bias_for`.
         mask: as in `attention`.
         is_causal: as in `attention`.
         scale: as in `attention`.
@@ -132,7 +132,7 @@ class LearnedBias(Position):
         Args:
             L: number of queries.
             S: number of keys.
-            positions: of the queries and keys, as in `mhattn.positions.Position.attend`.
+            positions: of the queries and keys, as in `mhattn.positions.Position.bias_for`.
 
         Returns:
             ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``; a copy.
@@ -176,7 +176,7 @@ class LearnedBias(Position):
             query: ``(..., H, L, D)``.
             key: as in `attention`.
             value: as in `attention`.
-            positions: as in `mhattn.positions.Position.attend`.
+            positions: as in `mhattn.positions.Position.bias_for`.
             mask: as in `attention`.
             is_causal: as in `attention`.
             scale: as in `attention`.
@@ -290,7 +290,7 @@ class RelativePosition(Position):
             query: ``(..., L, D)``.
             key: as in `attention`.
             value: as in `attention`, with ``D_v = D``.
-            positions: as in `mhattn.positions.Position.attend`.
+            positions: as in `mhattn.positions.Position.bias_for`.
             mask: as in `attention`.
             is_causal: as in `attention`.
             scale: as in `attention`.

@@ -1,12 +1,13 @@
 """Pooled heads against means by hand, and planted heads that are equal already."""
 
 import copy
+import functools
 
 import pytest
 import torch
 from torch import nn
 
-from mhattn import KVCache, MultiHeadAttention, pool_kv_heads
+from mhattn import KVCache, MultiHeadAttention, local_attention, pool_kv_heads
 from mhattn.positions import Rotary
 
 B, L, S, E, H, D = 2, 5, 7, 17, 12, 4
@@ -149,3 +150,10 @@ def test_half_precision_means_are_rounded_once():
 def test_what_cannot_be_pooled_is_named(error, text, arguments):
     with pytest.raises(error, match=text):
         pool_kv_heads(*arguments)
+
+
+def test_pooling_keeps_how_the_heads_attend():
+    mha = layer(num_kv_heads=4, attend=functools.partial(local_attention, window=2))
+    x = torch.randn(B, L, E).double()
+    pooled = pool_kv_heads(mha, 4)  # the same heads
+    torch.testing.assert_close(pooled(x, is_causal=True), mha(x, is_causal=True))

@@ -222,9 +222,10 @@ class MultiHeadAttention(nn.Module):
             query = self.position.rotate(query, start + key.shape[2] - query.shape[2], **given)
             key = self.position.rotate(key, start, **given)
             move = self.position.move
-        if isinstance(cache, KVCache):
+        keys = positions
+        if cache is not None and not isinstance(cache, LinearState):
             key, value = cache.append(key, value, move=move, positions=positions)
-        keys = cache.positions if isinstance(cache, KVCache) else positions
+            keys = cache.positions
         places = None if positions is None or keys is None else (positions, keys)
         asked = {"mask": mask, "is_causal": is_causal, "return_weights": return_weights}
         heads, weights = self._attend(query, key, value, places, cache, asked)

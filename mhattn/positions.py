@@ -202,7 +202,7 @@ class Rotary(Position):
         self.base = base
         steps = torch.empty(head_dim, dtype=torch.int64, device=device)
         self.register_buffer("steps", steps, persistent=False)
-        for name in ("cos", "sin"):  # of the first positions, so that a decode step need not
+        for name in ("cos", "sin"):  # of the first positions
             table = torch.empty(KEPT, head_dim, dtype=torch.float32, device=device)
             self.register_buffer(name, table, persistent=False)
         self.reset_parameters()

@@ -40,6 +40,7 @@ SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
 UNSEARCHED = re.compile(
     r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
 )
+BEHIND = ("reference/", "glossary/", "bibliography/")
 NEEDLESS_CUT = re.compile(r"\u200b+(?=[^\w<]|$)|(?<![\w>])\u200b+")
 
 
@@ -157,11 +158,14 @@ def downloads(page: Page, address: Callable[[str], str]) -> str:
 def slim_index(index: str) -> str:
     """A search index of words, with Chinese as UTF-8 and cut between words only.
 
-    Without signatures, tags, and numbers of two decimals or more, which no reader types. Where
-    a sign or a blank stands between two words, the search cuts there anyway.
+    Chapters come before the reference. Without signatures, tags, and numbers of two decimals or
+    more, which no reader types. Where a sign or a blank stands between two words, the search cuts
+    there anyway.
     """
     found = json.loads(index)
     for entry in found["docs"]:
+        if entry["location"].startswith(BEHIND):
+            entry["boost"] = 0.2
         text = UNSEARCHED.sub(" ", SIGNATURE.sub("", entry["text"]))
         entry["text"] = NEEDLESS_CUT.sub("", text)
     return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from snippets import ROOT
+from mhsite.source import ROOT
 
 
 def main() -> int:

@@ -3,8 +3,7 @@
 import shutil
 from pathlib import Path
 
-import publish
-from mhsite import build, pieces, with_mkdocs
+from mhsite import build, pieces, publish, with_mkdocs
 from mhsite.settings import settings
 from mkdocs.plugins import CombinedEvent, event_priority
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import benchmarks  # noqa: F401, registers its benchmarks
 import comparisons  # noqa: F401, and these
 import torch
+from mhsite.source import DOCS, ROOT
 from rounds import BENCHMARKS
-from snippets import DOCS, ROOT
 
 FOLDER = DOCS / "data" / "measured"
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mhsite.page import Block, Part, page_paths, read, skeleton
-from snippets import DOCS, LANGUAGES, ROOT, SourceError
+from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
 
 FIXED = {"heading": "headings", "include": "includes", "math": "formulas", "figure": "figures"}
 

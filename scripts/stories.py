@@ -1,6 +1,6 @@
 """Run the stories and labs whose results are missing or stale, each in a process of its own.
 
-A story is a doctest (docs/snippets/*.pycon): what it prints must be what its file says. A lab
+A story is a doctest (docs/stories/*.pycon): what it prints must be what its file says. A lab
 (docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
 filed in .cache/stories under a hash of all that they depend on, whole or not at all.
 
@@ -24,12 +24,12 @@ from importlib.metadata import version
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from snippets import LABS, ROOT, SNIPPETS, SourceError
+from mhsite.source import LABS, ROOT, STORIES, SourceError
 from tqdm import tqdm
 
 CACHE = ROOT / ".cache" / "stories"
-RUNNER = ["snippets.py", "stories.py", "story_runner.py", "svg.py"]
-PRELOAD = ["torch", "matplotlib.pyplot", "story_runner"]
+RUNNER = ["mhsite/source.py", "stories.py", "mhsite/runner.py", "mhsite/svg.py"]
+PRELOAD = ["torch", "matplotlib.pyplot", "mhsite.runner"]
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
 START = "forkserver" if sys.platform == "linux" else "spawn"
 
@@ -55,7 +55,7 @@ SETTINGS = sorted({name for settings in ARITHMETIC.values() for name in settings
 
 
 def all_stories() -> list[Path]:
-    return sorted(SNIPPETS.glob("*.pycon")) + sorted(LABS.glob("*.py"))
+    return sorted(STORIES.glob("*.pycon")) + sorted(LABS.glob("*.py"))
 
 
 def choose_device(name: str) -> str:
@@ -116,7 +116,7 @@ def results(device: str = "cpu", *, lenient: bool = False) -> dict[str, Path | N
 
 def _run_one(story: Path, folder: Path, device: str, lenient: bool, answer) -> None:
     """In a process of its own: run a story beside ``folder``, then rename it into place."""
-    from story_runner import run
+    from mhsite.runner import run
 
     draft = None
     try:
@@ -228,7 +228,7 @@ def choose(names: list[str]) -> list[Path]:
     known = {story.stem: story for story in all_stories()}
     for name in names:
         if name not in known:
-            raise SourceError(f"there is no story {SNIPPETS / name}.pycon")
+            raise SourceError(f"there is no story {STORIES / name}.pycon")
     return [known[name] for name in names or known]
 
 
@@ -255,9 +255,9 @@ def main() -> int:
     try:
         if options.rewrite:
             sys.path[:0] = path[:2]
-            from story_runner import rewrite
+            from mhsite.runner import rewrite
 
-            story = SNIPPETS / f"{options.rewrite}.pycon"
+            story = STORIES / f"{options.rewrite}.pycon"
             if not story.is_file():
                 raise SourceError(f"there is no story {story}")
             rewrite(story)

@@ -8,10 +8,10 @@ import subprocess
 from pathlib import Path
 
 from markdown import Markdown
-from snippets import DOCS, LANGUAGES, ROOT
 
 from mhsite import extension, katex, notebook, pieces, results
 from mhsite.page import Page, page_paths, read
+from mhsite.source import DOCS, LANGUAGES, ROOT
 
 
 def prepare(*, lenient: bool) -> None:

@@ -9,10 +9,9 @@ import tomllib
 from collections.abc import Callable
 from functools import cache
 
-from snippets import DOCS, ROOT, SourceError
-
 from mhsite.page import Block, Page, Span, keys, read
 from mhsite.settings import settings
+from mhsite.source import DOCS, ROOT, SourceError
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 NAMES = {

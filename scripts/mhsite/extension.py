@@ -14,10 +14,10 @@ from pathlib import Path
 from markdown import Extension, Markdown
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
-from snippets import DOCS, SourceError
 
 from mhsite import data, pieces
 from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
+from mhsite.source import DOCS, SourceError
 
 
 class SiteExtension(Extension):

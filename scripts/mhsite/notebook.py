@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import nbformat
 from nbformat import v4
-from snippets import Section
 
 from mhsite import data, results
 from mhsite.page import Block, Page, Span, with_spans
+from mhsite.source import Section
 
 ROLE = re.compile(r"\\(?:query|key|value|weights|output)\{([^{}]*)\}")
 ATTRIBUTES = re.compile(r"\{ [.:][^}]*\}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from snippets import DOCS, Section, SourceError, shown_section
+from mhsite.source import DOCS, Section, SourceError, shown_section
 
 HEADING = re.compile(r"(?P<level>#{1,6}) (?P<title>.+?)(?: \{ #(?P<value>[\w.-]+) \})?")
 INCLUDE = re.compile(r'--8<-- "(?P<value>[^"]+)"')

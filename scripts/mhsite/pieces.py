@@ -12,10 +12,10 @@ from pathlib import Path
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
-from snippets import DOCS, LABS, ROOT, Section, SourceError, console_code, runnable
 
 from mhsite import katex, results
 from mhsite.page import Block, Page
+from mhsite.source import DOCS, LABS, ROOT, Section, SourceError, console_code, runnable
 
 DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",

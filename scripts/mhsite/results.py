@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import stories
-from snippets import LABS, ROOT, SNIPPETS, Section, SourceError
+
+from mhsite.source import LABS, ROOT, STORIES, Section, SourceError
 
 _folders: dict[str, Path] = {}
 
@@ -75,7 +76,7 @@ def drawn(section: Section) -> Path | None:
 
 
 def _output(section: Section) -> dict:
-    if section.path.parent not in (SNIPPETS, LABS):  # the package's own source
+    if section.path.parent not in (STORIES, LABS):  # the package's own source
         return {"text": "", "figure": None}
     path = folders()[section.path.stem] / "outputs.json"
     return json.loads(path.read_text(encoding="utf-8"))[section.name]

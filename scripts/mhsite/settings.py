@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import yaml
-from snippets import DOCS, ROOT
+
+from mhsite.source import DOCS, ROOT
 
 
 class _Loader(yaml.SafeLoader):

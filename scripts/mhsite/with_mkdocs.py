@@ -15,10 +15,10 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import File
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
-from snippets import DOCS
 
 from mhsite import pieces, results
 from mhsite.page import Block, Page, page_paths, read
+from mhsite.source import DOCS
 
 HEADING = re.compile(
     r'<h(?P<level>\d) id="[^"]*">(?P<title>.*?)<a class="anchor-link".*?</a></h\d>', re.S

@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import publish
 import yaml
-from snippets import DOCS, LANGUAGES, ROOT, SourceError
 
-from mhsite import build
+from mhsite import build, publish
 from mhsite.settings import settings
+from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
 
 UNKNOWN = ("hooks", "watch", "INHERIT", "validation")  # to Zensical
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from snippets import shown_section
+from mhsite.source import shown_section
 from torch.nn.attention.flex_attention import (
     BlockMask,
     and_masks,

@@ -9,7 +9,7 @@ import threading
 import pytest
 import stories
 from filelock import FileLock
-from snippets import ROOT
+from mhsite.source import ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

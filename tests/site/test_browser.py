@@ -5,7 +5,7 @@ import gzip
 from urllib.parse import urlsplit
 
 import pytest
-from snippets import LANGUAGES
+from mhsite.source import LANGUAGES
 from test_site import PAGES, SIDES, address, blocks, each_language, each_side, html, target_file
 
 from mhattn.plots import COLORS

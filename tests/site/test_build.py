@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from snippets import ROOT
+from mhsite.source import ROOT
 
 ONE = """\
 # --8<-- [start:numbers]
@@ -194,8 +194,8 @@ def make_project(folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     for name, text in {
-        "snippets/one.pycon": ONE,
-        "snippets/two.pycon": TWO,
+        "stories/one.pycon": ONE,
+        "stories/two.pycon": TWO,
         "labs/lab.py": LAB,
     }.items():
         (folder / "docs" / name).parent.mkdir(exist_ok=True)
@@ -261,7 +261,7 @@ def test_change_of_prose_runs_nothing(project, fresh):
 
 
 def test_change_of_one_story_runs_that_story(project):
-    project.edit("docs/snippets/one.pycon", "print(1 + 1)\n2", "print(1 + 2)\n3")
+    project.edit("docs/stories/one.pycon", "print(1 + 1)\n2", "print(1 + 2)\n3")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["one"]), said
     notebook = (project.site / "downloads" / "index.ipynb").read_text(encoding="utf-8")
@@ -319,15 +319,15 @@ def assert_fails(project, *expected, command=()):
 
 
 def test_failing_stories_stop_the_build(project):
-    project.edit("docs/snippets/one.pycon", "1 + 1", "1 + 3")
-    project.edit("docs/snippets/two.pycon", "import torch", "import nosuch")
+    project.edit("docs/stories/one.pycon", "1 + 1", "1 + 3")
+    project.edit("docs/stories/two.pycon", "import torch", "import nosuch")
     project.edit("docs/labs/lab.py", 'print("looked")', "1 / 0")
-    snippets = project.file("docs/snippets")
+    stories = project.file("docs/stories")
     assert_fails(
         project,
-        f"{snippets / 'one.pycon'}:5: in section 'numbers'\n    print(1 + 3)\n",
+        f"{stories / 'one.pycon'}:5: in section 'numbers'\n    print(1 + 3)\n",
         "expected\n    2\ngot\n    4",
-        f"{snippets / 'two.pycon'}:4: in section 'clean'\n    import nosuch\n",
+        f"{stories / 'two.pycon'}:4: in section 'clean'\n    import nosuch\n",
         "ModuleNotFoundError: No module named 'nosuch'",
         f"{project.file('docs/labs/lab.py')}:6: in section 'look'\n    1 / 0\nZeroDivisionError",
     )
@@ -337,7 +337,7 @@ def test_failing_stories_stop_the_build(project):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows gives another exit code")
 def test_story_whose_process_dies_stops_the_build(project):
-    project.edit("docs/snippets/two.pycon", "import torch", "os.abort()")
+    project.edit("docs/stories/two.pycon", "import torch", "os.abort()")
     assert_fails(project, "two.pycon: its process ended with exit code -6")
 
 
@@ -420,7 +420,7 @@ import os
 import sys
 from pathlib import Path
 
-import publish
+from mhsite import publish
 
 final = Path("site")
 for number in range(100):
@@ -488,8 +488,8 @@ def answers(process, url):
 @kills
 def test_serve_warns_of_a_story_that_prints_something_else(project):
     """Its reader's processor is not ours. The page shows what the file says; a build fails."""
-    project.edit("docs/snippets/one.pycon", "print(1 + 1)", "print(1 + 3)")
-    project.edit("docs/snippets/two.pycon", "1.5 None", "2.5 None")
+    project.edit("docs/stories/one.pycon", "print(1 + 1)", "print(1 + 3)")
+    project.edit("docs/stories/two.pycon", "1.5 None", "2.5 None")
     url = served_at(project)
     for ran in (["one", "two"], []):  # the second time from the cache
         with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
@@ -511,7 +511,7 @@ def test_serve_warns_of_a_story_that_prints_something_else(project):
 
 @kills
 def test_serve_stops_at_a_story_that_raises(project):
-    project.edit("docs/snippets/one.pycon", "print(1 + 1)", "print(1 / 0)")
+    project.edit("docs/stories/one.pycon", "print(1 + 1)", "print(1 / 0)")
     url = served_at(project)
     with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
         assert not answers(process, url)

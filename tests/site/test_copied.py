@@ -7,7 +7,7 @@ import re
 
 import pytest
 from mhsite.pieces import module_of
-from snippets import DOCS, LABS, ROOT, console_code, runnable, shown_section
+from mhsite.source import DOCS, LABS, ROOT, console_code, runnable, shown_section
 
 INCLUDE = re.compile(r'^\s*--8<-- "(?P<target>[^"]+)"', re.M)
 PAGES = sorted(path for language in ("en", "zh") for path in (DOCS / language).rglob("*.md"))

@@ -5,7 +5,7 @@ import importlib
 import re
 
 import pytest
-from snippets import LANGUAGES, ROOT
+from mhsite.source import LANGUAGES, ROOT
 
 import mhattn
 

@@ -17,7 +17,7 @@ from mhsite import page as page_module
 from mhsite.page import page_paths, parse, skeleton, with_spans
 from mhsite.page import read as read_page
 from mhsite.settings import settings
-from snippets import DOCS, LABS, LANGUAGES, ROOT, SNIPPETS, SourceError, sections
+from mhsite.source import DOCS, LABS, LANGUAGES, ROOT, STORIES, SourceError, sections
 
 PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
@@ -63,7 +63,7 @@ def test_every_heading_has_an_id_of_its_own(language, page):
 
 
 @each_side
-def test_code_comes_from_snippet_files(language, page):
+def test_code_comes_from_stories(language, page):
     text = read(language, page)
     fences = list(FENCED.finditer(text))
     assert len(fences) == len(parts(language, page, "fence")), "a fence of another kind"
@@ -75,7 +75,7 @@ def test_code_comes_from_snippet_files(language, page):
             assert set(body) <= {line.strip() for line in readme}, f"{where}: not in README.md"
             continue
         (block,) = parse(fence[0] + "\n").blocks
-        assert block.kind == "include", f"{where}: code outside the snippet files"
+        assert block.kind == "include", f"{where}: code that is in no story"
         suffix = block.section.path.suffix
         assert fence["language"] == {".pycon": "pycon", ".py": "python"}[suffix], where
 
@@ -704,6 +704,6 @@ def test_fix_refuses_to_guess(tree):
     assert "a = b" not in page.read_text(encoding="utf-8")
 
 
-def test_snippet_folders_hold_nothing_else():
+def test_story_folders_hold_nothing_else():
     known = set(stories.all_stories())
-    assert {p for folder in (SNIPPETS, LABS) for p in folder.iterdir() if p.is_file()} == known
+    assert {p for folder in (STORIES, LABS) for p in folder.iterdir() if p.is_file()} == known

@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 
-import publish
 import pytest
 import stories
-from snippets import LABS, ROOT, SNIPPETS
+from mhsite import publish
+from mhsite.source import LABS, ROOT, STORIES
 
 # Arithmetic
 
@@ -25,7 +25,7 @@ def changed_stories():
     def git(*command):
         if not shutil.which("git"):
             return []
-        command = ["git", *command, "--", SNIPPETS]
+        command = ["git", *command, "--", STORIES]
         return subprocess.run(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
         ).stdout.split()
@@ -37,7 +37,7 @@ def changed_stories():
         *git(*log, "--since=1.day"),
         *git(*log, "origin/main..HEAD"),
     ]
-    names = {path.relative_to(ROOT).as_posix(): path.stem for path in SNIPPETS.glob("*.pycon")}
+    names = {path.relative_to(ROOT).as_posix(): path.stem for path in STORIES.glob("*.pycon")}
     return [names[change] for change in dict.fromkeys(changes) if change in names] or SAMPLE
 
 
@@ -87,13 +87,13 @@ def project(tmp_path):
     for name in ("scripts", "mhattn"):
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignore)
-    (tmp_path / "docs" / "snippets").mkdir(parents=True)
-    (tmp_path / "docs" / "snippets" / "good.pycon").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "docs" / "stories").mkdir(parents=True)
+    (tmp_path / "docs" / "stories" / "good.pycon").write_text(GOOD, encoding="utf-8")
     return tmp_path
 
 
 def add_story(project, name, text):
-    path = project / "docs" / "snippets" / f"{name}.pycon"
+    path = project / "docs" / "stories" / f"{name}.pycon"
     path.write_text(text, encoding="utf-8")
     return path
 

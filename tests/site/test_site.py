@@ -17,7 +17,7 @@ import pytest
 from bs4 import BeautifulSoup, Comment
 from mhsite import data
 from mhsite.page import page_paths, read, skeleton
-from snippets import DOCS, LABS, LANGUAGES, shown_section
+from mhsite.source import DOCS, LABS, LANGUAGES, shown_section
 
 from mhattn.plots import COLORS
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from click import ClickException
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-SNIPPETS = DOCS / "snippets"
+STORIES = DOCS / "stories"
 LABS = DOCS / "labs"
 LANGUAGES = ("en", "zh")
 
@@ -92,12 +92,12 @@ def sections(path: Path) -> dict[str, Section]:
 def shown_section(reference: str) -> Section:
     """The section that ``--8<-- "reference"`` shows, as in ``masks.pycon:causal``."""
     file, _, name = reference.partition(":")
-    for base in (SNIPPETS, LABS, ROOT):
+    for base in (STORIES, LABS, ROOT):
         if (path := base / file).is_file():
             if name not in (found := sections(path)):
                 raise SourceError(f"there is no section {name!r}", path)
             return found[name]
-    raise SourceError(f"there is no file {file!r} in docs/snippets, docs/labs or the project")
+    raise SourceError(f"there is no file {file!r} in docs/stories, docs/labs or the project")
 
 
 def console_code(text: str) -> str:

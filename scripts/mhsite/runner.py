@@ -13,8 +13,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
-from snippets import Section, SourceError, sections
-from svg import site_svg
+
+from mhsite.source import Section, SourceError, sections
+from mhsite.svg import site_svg
 
 LOOK = {
     "svg.fonttype": "none",

@@ -11,16 +11,15 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
-import snippets
 import stories
-import story_runner
 import torch
-from snippets import SNIPPETS, SourceError, sections
-from svg import site_svg
+from mhsite import runner, source
+from mhsite.source import STORIES, SourceError, sections
+from mhsite.svg import site_svg
 
 from mhattn.plots import COLORS, NEGATIVE, plot_weights
 
-STORIES = sorted(SNIPPETS.glob("*.pycon"))
+STORIES = sorted(STORIES.glob("*.pycon"))
 COLUMNS = 84  # what a page shows without a scroll bar
 
 each_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
@@ -90,7 +89,7 @@ def run(path):
     """What a story prints, and where its file says something else."""
     namespace, text, differences = {"__name__": "__main__"}, "", []
     for section in sections(path).values():
-        printed, different = story_runner.run_story_section(section, namespace)
+        printed, different = runner.run_story_section(section, namespace)
         text += "".join(printed)
         differences += different
     return text, differences
@@ -138,23 +137,23 @@ def test_lab_error_names_its_line(tmp_path):
     path = section_file(tmp_path / "lab.py", "x = 2\n\ndef f():\n    return x / 0\n\nf()")
     (section,) = sections(path).values()
     with pytest.raises(SourceError, match=r"lab.py:5: in section 'one'\n    return x / 0\nZeroDiv"):
-        story_runner.run_lab_section(section, {})
+        runner.run_lab_section(section, {})
 
 
 def test_two_figures_in_a_section_are_an_error(tmp_path):
     path = section_file(tmp_path / "two.pycon", ">>> x = 1")
     plt.figure(), plt.figure()
     with pytest.raises(SourceError, match=r"two.pycon:2: section 'one' leaves 2 figures open"):
-        story_runner.save_figure(sections(path)["one"], tmp_path)
+        runner.save_figure(sections(path)["one"], tmp_path)
 
 
 def test_figure_keeps_its_text_and_is_drawn_the_same_twice(tmp_path):
     path = section_file(tmp_path / "f.pycon", ">>> x = 1")
     drawn = []
     for _ in range(2):
-        with plt.rc_context(story_runner.LOOK):
+        with plt.rc_context(runner.LOOK):
             plt.figure().add_subplot(title="Softmax")
-            name = story_runner.save_figure(sections(path)["one"], tmp_path)
+            name = runner.save_figure(sections(path)["one"], tmp_path)
         drawn.append((tmp_path / name).read_text(encoding="utf-8"))
     assert drawn[0] == drawn[1]
     assert re.search(r"<text[^>]*>Softmax</text>", drawn[0])
@@ -201,20 +200,20 @@ d
 def test_rewrite_corrects_outputs_and_nothing_else(tmp_path):
     path = tmp_path / "story.pycon"
     path.write_text(TWICE, encoding="utf-8")
-    story_runner.rewrite(path)
+    runner.rewrite(path)
     right = (
         TWICE.replace("0\n9\n", "0\n1\n").replace('b")\n', 'b")\na\nb\n').replace("c\nd\n", "c\n")
     )
     assert path.read_text(encoding="utf-8") == right
     assert run(path) == ("0\n1\n2\na\nb\nc\n", [])
-    story_runner.rewrite(path)
+    runner.rewrite(path)
     assert path.read_text(encoding="utf-8") == right
 
 
 @pytest.mark.usefixtures("sandbox")
 def test_rewrite_keeps_empty_lines_as_doctest_writes_them(tmp_path):
     path = section_file(tmp_path / "story.pycon", '>>> print("a\\n\\nb")')
-    story_runner.rewrite(path)
+    runner.rewrite(path)
     assert "a\n<BLANKLINE>\nb\n" in path.read_text(encoding="utf-8")
     assert run(path) == ("a\n\nb\n", [])
 
@@ -224,7 +223,7 @@ def test_rewrite_leaves_a_story_that_fails(tmp_path):
     path = section_file(tmp_path / "story.pycon", ">>> print(1)\n2\n>>> 1 / 0")
     before = path.read_text(encoding="utf-8")
     with pytest.raises(SourceError, match="ZeroDivisionError"):
-        story_runner.rewrite(path)
+        runner.rewrite(path)
     assert path.read_text(encoding="utf-8") == before
 
 
@@ -268,7 +267,7 @@ def test_sections_know_their_lines(tmp_path):
 )
 def test_unknown_reference_is_an_error(reference, error):
     with pytest.raises(SourceError, match=error):
-        snippets.shown_section(reference)
+        source.shown_section(reference)
 
 
 def test_inconsistent_prompt_is_an_error(tmp_path):
@@ -319,7 +318,7 @@ class Part(layers.Module):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    monkeypatch.setattr(snippets, "ROOT", tmp_path)
+    monkeypatch.setattr(source, "ROOT", tmp_path)
     (tmp_path / "pack").mkdir()
     path = tmp_path / "pack" / "part.py"
     path.write_text(MODULE, encoding="utf-8")
@@ -341,15 +340,13 @@ def test_package_source_is_copied_with_the_imports_it_needs(module):
 
 def test_free_names_are_those_that_only_others_bind():
     code = "import a\nb = 1\ndef f(c, d=e):\n    g = [h for h in c]\n    return a, b, g, print, k\n"
-    assert snippets.free_names(code) == {"e", "k"}
+    assert source.free_names(code) == {"e", "k"}
 
 
-@pytest.mark.parametrize(
-    "path", sorted(snippets.ROOT.glob("mhattn/[!_]*.py")), ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", sorted(source.ROOT.glob("mhattn/[!_]*.py")), ids=lambda p: p.name)
 def test_every_import_line_imports_its_name(path):
     """The lines that copied source starts with: each by itself must bind what it says."""
-    for name, line in snippets.import_lines(path).items():
+    for name, line in source.import_lines(path).items():
         namespace = {}
         exec(line, namespace)
         assert name in namespace, line

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import tomllib
 from collections.abc import Callable
 from functools import cache
 
+from mhattn.model_sizes import known_model, known_models
 from mhsite.page import Block, Page, Span, keys, read
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT, SourceError
@@ -145,10 +145,7 @@ def _table(headings: list[str], rows: list[list[str]]) -> str:
 
 def models_markdown(headings: list[str], language: str) -> str:
     """A row for each known model, with an anchor, its sizes, its cache and its source."""
-    module = runpy.run_path(
-        str(ROOT / "mhattn" / "model_sizes.py")
-    )  # alone: the package loads torch
-    rows = [model_row(module["known_model"](name), language) for name in module["known_models"]()]
+    rows = [model_row(known_model(name), language) for name in known_models()]
     if len(headings) != len(rows[0]):
         raise SourceError(f"models has {len(rows[0])} columns, got headings {headings}")
     return _table(headings, rows)
@@ -158,7 +155,7 @@ def model_row(model, language: str) -> list[str]:
     """Bold is a head size other than the width divided by the heads; a dash stands for nothing."""
     kv_heads, head_dim = str(model.num_kv_heads), str(model.head_dim)
     if model.latent:
-        kv_heads, head_dim = "–", f"{head_dim} / {model.value_dim}"
+        kv_heads, head_dim = "–", f"{head_dim} / {model.v_head_dim}"
     kept = model.kv_cache_bytes_per_token() / 1024
     return [
         f'<span class="mh-model" id="{model.name}">{model.title}</span>',
@@ -251,7 +248,7 @@ def anchors(page: Page) -> set[str]:
     if "bibliography" in tables:
         found |= set(bibliography())
     if "models" in tables:
-        found |= set(runpy.run_path(str(ROOT / "mhattn" / "model_sizes.py"))["known_models"]())
+        found |= set(known_models())
     return found
 
 

@@ -33,7 +33,7 @@ LAYERS = {
         E, H, head_dim=D, attend=partial(local_attention, window=4), position=Rotary(D)
     ),
     "linear": lambda: MultiHeadAttention(E, H, num_kv_heads=1, attend=linear_attention),
-    "latent": lambda: LatentAttention(E, H, kv_rank=8, nope_dim=5, rope_dim=2),
+    "latent": lambda: LatentAttention(E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
 

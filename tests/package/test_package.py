@@ -20,7 +20,8 @@ PUBLIC = [name for name in MODULES if not name.startswith("_")]
 # Who may import whom: each layer those before it. A module that is not named belongs to the
 # last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
 LAYERS = [
-    {"checks"},
+    {"integers"},
+    {"checks", "costs"},
     {"masks"},
     {"fused"},
     {"functional"},
@@ -28,7 +29,7 @@ LAYERS = [
     {"modules", "latent", "relative", "flex"},
 ]
 DRAWS_OR_TIMES = {"plots", "timing"}
-ALONE = {"costs", "model_sizes"}
+WITHOUT_TORCH = {"integers", "costs", "model_sizes"}
 
 
 def imported(module):
@@ -49,8 +50,8 @@ def imported(module):
 def test_imports_run_one_way(module):
     packages, ours = imported(module)
     assert not ours & DRAWS_OR_TIMES
-    if module in ALONE:
-        assert "mhattn" not in packages
+    if module in WITHOUT_TORCH:
+        assert ours <= WITHOUT_TORCH
         assert "torch" not in packages
     layer = next((i for i, layer in enumerate(LAYERS) if module in layer), len(LAYERS))
     above = set().union(*LAYERS[layer + 1 :]) if layer < len(LAYERS) else set()
@@ -66,11 +67,30 @@ def test_only_plots_imports_matplotlib(module):
     assert ("matplotlib" in packages) == (module == "plots")
 
 
-def test_import_mhattn_does_not_import_matplotlib():
-    code = "import sys, mhattn; print('matplotlib' in sys.modules, 'torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("import mhattn", ["False", "False"]),
+        ("from mhattn.costs import attention_cost as f; f(8, 2, query_len=4)", ["False", "False"]),
+        ("from mhattn.model_sizes import known_model as f; f('gemma-2b')", ["False", "False"]),
+        ("from mhattn import attention_cost, known_models", ["False", "False"]),
+        ("from mhattn import attention", ["True", "False"]),
+        ("from mhattn import plot_heads", ["True", "True"]),
+    ],
+)
+def test_what_an_import_loads(statement, expected):
+    """Torch and matplotlib, in a fresh process."""
+    code = f"import sys; {statement}; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
     options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": PACKAGE.parent}
     result = subprocess.run([sys.executable, "-c", code], **options)
-    assert result.stdout.split() == ["False", "True"]
+    assert result.stdout.split() == expected
+
+
+def test_the_package_knows_its_names_and_no_others():
+    assert mhattn.costs.attention_cost is mhattn.attention_cost
+    assert set(mhattn.__all__) <= set(dir(mhattn))
+    with pytest.raises(AttributeError, match=r"^module 'mhattn' has no attribute 'atention'$"):
+        mhattn.atention  # noqa: B018
 
 
 def public_objects():

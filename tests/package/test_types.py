@@ -16,7 +16,7 @@ import torch
 from mhattn import *
 
 x, mha = torch.zeros(2, 5, 12), MultiHeadAttention(12, 3)
-latent = LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2)
+latent = LatentAttention(12, 3, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2)
 linear = MultiHeadAttention(12, 3, attend=linear_attention)
 print(attention(x, x, x).shape, (x + mha.forward(x)).shape, latent.forward(x).shape)
 print(linear_attention(x, x, x).shape, linear.forward(x, is_causal=True, cache=LinearState()).shape)

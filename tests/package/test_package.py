@@ -75,7 +75,7 @@ def test_only_plots_imports_matplotlib(module):
         ("from mhattn.model_sizes import known_model as f; f('gemma-2b')", ["False", "False"]),
         ("from mhattn import attention_cost, known_models", ["False", "False"]),
         ("from mhattn import attention", ["True", "False"]),
-        ("from mhattn import plot_heads", ["True", "True"]),
+        ("from mhattn import plot_heads", ["False", "True"]),
     ],
 )
 def test_what_an_import_loads(statement, expected):

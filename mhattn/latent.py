@@ -5,7 +5,8 @@ position and is shared by all heads. DeepSeek-AI (2024), https://arxiv.org/abs/2
 Letters of its own: R is the latent's width, D_R the width of the part that is turned.
 """
 
-from typing import Literal, overload
+from collections.abc import Callable
+from typing import Literal, Protocol, cast, overload
 
 import torch
 from torch import Tensor, nn
@@ -120,39 +121,52 @@ def latent_attention(
     # --8<-- [end:latent_attention]
 
 
-@overload
-def latent_attention_expanded(
-    query: Tensor,
-    kept: Tensor,
-    k_b: Tensor,
-    v_b: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def latent_attention_expanded(
-    query: Tensor,
-    kept: Tensor,
-    k_b: Tensor,
-    v_b: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def latent_attention_expanded(
-    query: Tensor,
-    kept: Tensor,
-    k_b: Tensor,
-    v_b: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: bool,
-) -> Attended: ...
+class LatentForm(Protocol):
+    """What type checkers know of both forms: with ``return_weights`` the result is a pair."""
+
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: bool,
+    ) -> Attended: ...
+
+
+def one_form(function: Callable[..., Attended]) -> LatentForm:
+    return cast(LatentForm, function)
+
+
+@one_form
 # --8<-- [start:latent_attention_expanded]
 def latent_attention_expanded(
     query: Tensor,
@@ -200,39 +214,7 @@ def latent_attention_expanded(
     # --8<-- [end:latent_attention_expanded]
 
 
-@overload
-def latent_attention_absorbed(
-    query: Tensor,
-    kept: Tensor,
-    k_b: Tensor,
-    v_b: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def latent_attention_absorbed(
-    query: Tensor,
-    kept: Tensor,
-    k_b: Tensor,
-    v_b: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def latent_attention_absorbed(
-    query: Tensor,
-    kept: Tensor,
-    k_b: Tensor,
-    v_b: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: bool,
-) -> Attended: ...
+@one_form
 # --8<-- [start:latent_attention_absorbed]
 def latent_attention_absorbed(
     query: Tensor,

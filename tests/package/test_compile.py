@@ -12,6 +12,7 @@ from mhattn import (
     local_attention,
     padding_mask,
     strided_attention,
+    tiled_attention,
 )
 from mhattn.positions import Alibi, Rotary
 from mhattn.relative import LearnedBias, RelativePosition
@@ -60,6 +61,20 @@ def test_one_graph_serves_all_lengths(name, is_causal):
     for length in LENGTHS:
         x = torch.randn(B, length, E)
         torch.testing.assert_close(compiled(x, is_causal=is_causal), mha(x, is_causal=is_causal))
+
+
+def test_a_tiled_layer_computes_the_same_in_a_graph_for_each_length():
+    mha, counter = MultiHeadAttention(E, H, attend=partial(tiled_attention, block_size=4)), []
+
+    def count(graph, inputs):
+        counter.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(mha, fullgraph=True, backend=count)
+    for length in LENGTHS:
+        x = torch.randn(B, length, E)
+        torch.testing.assert_close(compiled(x, is_causal=True), mha(x, is_causal=True))
+    assert len(counter) == len(LENGTHS)
 
 
 @pytest.mark.parametrize("name", ["plain", "rotary", "alibi", "bias", "vectors", "latent"])

@@ -5,6 +5,7 @@ position and is shared by all heads. DeepSeek-AI (2024), https://arxiv.org/abs/2
 Letters of its own: R is the latent's width, D_R the width of the part that is turned.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Literal, Protocol, cast, overload
 
@@ -106,14 +107,16 @@ def latent_attention(
     """
     check.latents(query, kept, k_b, v_b)
     if absorb is None:
-        (_, nope, rank), v_dim = k_b.shape, v_b.shape[1]
-        sizes = {"kv_lora_rank": rank, "qk_nope_head_dim": nope, "v_head_dim": v_dim}
-        sizes["qk_rope_head_dim"] = query.shape[-1] - nope
-        lengths = query.shape[-2], kept.shape[-2]
-        absorbed, expanded = (
-            latent_multiplications(*lengths, **sizes, absorb=absorb) for absorb in (True, False)
+        count = functools.partial(
+            latent_multiplications,
+            query_len=query.shape[-2],
+            key_len=kept.shape[-2],
+            kv_lora_rank=k_b.shape[-1],
+            qk_nope_head_dim=k_b.shape[1],
+            qk_rope_head_dim=query.shape[-1] - k_b.shape[1],
+            v_head_dim=v_b.shape[1],
         )
-        absorb = absorbed < expanded
+        absorb = count(absorb=True) < count(absorb=False)
     form = latent_attention_absorbed if absorb else latent_attention_expanded
     return form(
         query, kept, k_b, v_b, mask=mask, is_causal=is_causal, return_weights=return_weights

@@ -3,13 +3,8 @@
 import copy
 import functools
 import gzip
-import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
@@ -17,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup, Comment
 from mhsite import data
 from mhsite.page import page_paths, read, skeleton
-from mhsite.source import DOCS, LABS, LANGUAGES, shown_section
+from mhsite.source import DOCS, LANGUAGES, shown_section
 
 from mhattn.plots import COLORS
 
@@ -294,70 +289,3 @@ def test_every_block_of_python_can_be_copied(site, page):
         return
     sections = [shown_section(part.value) for part in fences if part.kind == "include"]
     assert blocks(site, "en", page) == [section.code.rstrip("\n") for section in sections]
-
-
-def run_program(code, folder):
-    (folder / "pasted.py").write_text(code + "\n", encoding="utf-8")
-    environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "pasted.py"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8"
-    )
-
-
-@pytest.fixture(scope="module")
-def programs(site, tmp_path_factory):
-    """The run of each page's code, all blocks pasted into one file; two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        runs = {}
-
-        def start(page):
-            if page not in runs:
-                code = "\n".join(blocks(site, "en", page))
-                runs[page] = pool.submit(run_program, code, tmp_path_factory.mktemp("program"))
-            return runs[page]
-
-        if "PYTEST_XDIST_WORKER" not in os.environ:  # or other workers run the others
-            for page in PAGES:
-                start(page)
-        yield lambda page: start(page).result()
-        pool.shutdown(cancel_futures=True)
-
-
-def expected_output(page, story_results):
-    for part in skeleton(source("en", page)):
-        if part.kind != "include":
-            continue
-        section = shown_section(part.value)
-        if section.is_story:
-            yield from (example.want for example in section.examples())
-        elif section.path.parent == LABS:
-            outputs = json.loads(
-                (story_results[section.path.stem] / "outputs.json").read_text(encoding="utf-8")
-            )
-            yield outputs[section.name]["text"]
-
-
-@each_page
-def test_copied_code_runs_and_prints_what_the_page_shows(programs, story_results, page):
-    done = programs(page)
-    assert done.returncode == 0, done.stderr
-    if any(part.kind == "api" for part in skeleton(source("en", page))):
-        return  # docstrings show values without print; doctest has checked them
-    assert done.stdout == "".join(expected_output(page, story_results))
-
-
-def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
-    name, target = "attention.md", "figures/attention/picture.svg"
-    includes = [part.value for part in skeleton(source("en", name)) if part.kind == "include"]
-    code = blocks(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
-    code += ["import json", "print(json.dumps(weights.tolist()))"]
-    weights = json.loads(run_program("\n".join(code), tmp_path).stdout.splitlines()[-1])
-    for language in LANGUAGES:
-        figures = [block for block in source(language, name).walk() if block.kind == "figure"]
-        number = [figure.value for figure in figures].index(target)
-        drawn = html(site, language, name).select("svg.mh-figure")[number].select("text")
-        drawn = [text for text in drawn if re.fullmatch(r"\d\.\d\d", text.text.strip())]
-        drawn.sort(key=lambda text: (round(float(text["y"])), float(text["x"])))
-        assert [t.text.strip() for t in drawn] == [f"{w:.2f}" for row in weights for w in row]

@@ -11,7 +11,9 @@ import json
 import multiprocessing
 import re
 import runpy
+import subprocess
 import symtable
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -149,6 +151,28 @@ def test_copied_source_of_the_package_imports_what_it_needs(site, page):
     for piece in filter(lambda piece: piece.is_source, pieces(site, page)):
         assert free_names(piece.code) == set(), piece.section.name
         exec(compile(piece.code, piece.section.name, "exec"), {"__name__": "__main__"})
+
+
+def test_imports_of_copied_source_are_sorted_as_ruff_does(site, tmp_path):
+    for page in PAGES:
+        if is_reference(page):
+            codes = blocks(site, "en", page)
+        else:
+            codes = [piece.code for piece in pieces(site, page) if piece.is_source]
+        for number, code in enumerate(codes):
+            name = f"{page.replace('/', '-').removesuffix('.md')}-{number}.py"
+            (tmp_path / name).write_text(code + "\n", encoding="utf-8")
+    assert len(list(tmp_path.iterdir())) > 100
+    command = [
+        sys.executable,
+        *["-m", "ruff", "check", "--isolated", "--select", "I", "--line-length", "100"],
+    ]
+    done = subprocess.run(
+        [*command, "--config", f"src = ['{ROOT.as_posix()}']", tmp_path],
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def expected_output(whole, story_results):

@@ -30,7 +30,8 @@ from mhsite.source import (
     sections,
     shown_section,
 )
-from test_site import blocks, each_page, html, source
+from test_site import PAGES, blocks, each_page, html, source
+from test_source import RUFF
 
 RUN = """\
 import os, runpy, sys
@@ -168,7 +169,7 @@ def test_imports_of_copied_source_are_sorted_as_ruff_does(site, tmp_path):
         *["-m", "ruff", "check", "--isolated", "--select", "I", "--line-length", "100"],
     ]
     done = subprocess.run(
-        [*command, "--config", f"src = ['{ROOT.as_posix()}']", tmp_path],
+        [*RUFF, "--config", f"src = ['{ROOT.as_posix()}']", tmp_path],
         capture_output=True,
         encoding="utf-8",
     )

@@ -339,13 +339,16 @@ def test_package_source_is_copied_with_the_imports_it_needs(module):
     assert code.startswith("class Part(layers.Module):\n    def forward")
 
 
+RUFF = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=I", "--line-length=100"]
+
+
 def ruffs(code):
     """What ruff makes of the imports."""
     command = [
         sys.executable,
         *["-m", "ruff", "check", "--isolated", "--select", "I", "--fix", "--quiet", "-"],
     ]
-    command += ["--line-length", "100", "--stdin-filename", "pasted.py"]
+    command = [*RUFF, "--fix", "--quiet", "--stdin-filename", "pasted.py", "-"]
     return subprocess.run(
         command, cwd=source.ROOT, input=code, capture_output=True, encoding="utf-8", check=True
     ).stdout

@@ -164,10 +164,6 @@ def test_imports_of_copied_source_are_sorted_as_ruff_does(site, tmp_path):
             name = f"{page.replace('/', '-').removesuffix('.md')}-{number}.py"
             (tmp_path / name).write_text(code + "\n", encoding="utf-8")
     assert len(list(tmp_path.iterdir())) > 100
-    command = [
-        sys.executable,
-        *["-m", "ruff", "check", "--isolated", "--select", "I", "--line-length", "100"],
-    ]
     done = subprocess.run(
         [*RUFF, "--config", f"src = ['{ROOT.as_posix()}']", tmp_path],
         capture_output=True,

@@ -62,7 +62,7 @@ def test_imports_run_one_way(module):
 
 
 def imports_when_loaded(file, folder, prefix):
-    """The modules of ``folder``, named with ``prefix``, that a file there imports at its top level."""
+    """The modules of ``folder``, named with ``prefix``, that a file there imports as it loads."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
     names = set()
     for node in tree.body:

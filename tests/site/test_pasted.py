@@ -13,7 +13,6 @@ import re
 import runpy
 import subprocess
 import symtable
-import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 

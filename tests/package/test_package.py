@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,48 @@ def test_imports_run_one_way(module):
     assert not ours & above
     if layer < len(LAYERS):
         assert not same_or_unnamed, f"{module} imports {same_or_unnamed} of a later layer"
+
+
+def imports_when_loaded(file, folder, prefix):
+    """The modules of ``folder``, named with ``prefix``, that a file there imports as it loads."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    own = {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}
+    return {name for name in own if (folder / f"{name}.py").is_file()}
+
+
+def circle(graph):
+    """Some nodes of a graph each of which leads to another of them; none if there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("folder", "prefix"),
+    [("mhattn", "mhattn."), ("scripts/mhsite", "mhsite."), ("scripts", "")],
+)
+def test_there_is_no_import_circle(folder, prefix):
+    folder = PACKAGE.parent / folder
+    files = [file for file in folder.glob("*.py") if file.stem != "__init__"]
+    graph = {file.stem: imports_when_loaded(file, folder, prefix) for file in files}
+    assert any(graph.values())
+    assert circle(graph) == []
+
+
+def test_a_circle_is_seen(tmp_path):
+    for name, code in {"a": "from x import b", "b": "import x.c", "c": "from x.a import f"}.items():
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    graph = {n: imports_when_loaded(tmp_path / f"{n}.py", tmp_path, "x.") for n in "abc"}
+    assert sorted(set(circle(graph))) == ["a", "b", "c"]
+    assert circle(graph | {"c": set()}) == []
 
 
 @pytest.mark.parametrize("module", MODULES)

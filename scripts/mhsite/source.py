@@ -8,7 +8,9 @@ import doctest
 import re
 import symtable
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, cached_property, wraps
 from pathlib import Path
 
 from click import ClickException
@@ -33,6 +35,21 @@ class SourceError(ClickException):
         super().__init__(": ".join([":".join(where)] * bool(where) + [str(why)]))
 
 
+def of_file(read: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Keep what ``read`` makes of a file, until the file changes."""
+    kept = {}
+
+    @wraps(read)
+    def reader(path: Path):
+        about = path.stat()
+        version = about.st_mtime_ns, about.st_size
+        if path not in kept or kept[path][0] != version:
+            kept[path] = version, read(path)
+        return kept[path][1]
+
+    return reader
+
+
 @dataclass(frozen=True)
 class Section:
     """One named section: ``text`` starts on line ``line`` of ``path``, counted from 1."""
@@ -46,7 +63,7 @@ class Section:
     def is_story(self) -> bool:
         return self.path.suffix == ".pycon"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """The section as a page shows it."""
         return textwrap.dedent(self.text).strip()
@@ -67,6 +84,7 @@ class Section:
             raise SourceError(why, self.path, self.line) from None
 
 
+@of_file
 def sections(path: Path) -> dict[str, Section]:
     """The sections of a file in order of appearance, or a `SourceError` that names the line."""
     found: dict[str, Section] = {}
@@ -100,6 +118,7 @@ def shown_section(reference: str) -> Section:
     raise SourceError(f"there is no file {file!r} in docs/stories, docs/labs or the project")
 
 
+@cache
 def console_code(text: str) -> str:
     """The code of an interactive session, without prompts, outputs and ``# (1)!`` markers."""
     lines = [line[4:] for line in text.splitlines() if re.match(r"(>>>|\.\.\.)( |$)", line)]
@@ -114,6 +133,7 @@ def runnable(code: str, module: Path) -> str:
     return f"{header}\n\n\n{code}" if header else code
 
 
+@cache
 def free_names(code: str) -> set[str]:
     """The global names that a piece of code reads but does not bind."""
 
@@ -130,6 +150,7 @@ def free_names(code: str) -> set[str]:
     return set(walk(table)) - bound - set(dir(builtins))
 
 
+@of_file
 def import_lines(module: Path) -> dict[str, str]:
     """For each global name of a module of the package, the line that imports it elsewhere."""
     package = module.relative_to(ROOT).parts[0]

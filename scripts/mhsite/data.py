@@ -6,12 +6,12 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
-from functools import cache
+from pathlib import Path
 
 from mhattn.model_sizes import known_model, known_models
 from mhsite.page import Block, Page, Span, keys, read
 from mhsite.settings import settings
-from mhsite.source import DOCS, ROOT, SourceError
+from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 NAMES = {
@@ -37,17 +37,17 @@ UNITS = {
 
 
 def bibliography() -> dict[str, dict]:
-    return _parsed((DOCS / "data" / "bibliography.toml").read_text(encoding="utf-8"))
+    return _parsed(DOCS / "data" / "bibliography.toml")
 
 
 def glossary() -> list[dict]:
     """The groups of docs/data/glossary.toml, each with the list of its terms under ``term``."""
-    return _parsed((DOCS / "data" / "glossary.toml").read_text(encoding="utf-8"))["group"]
+    return _parsed(DOCS / "data" / "glossary.toml")["group"]
 
 
-@cache
-def _parsed(text: str) -> dict:
-    return tomllib.loads(text)
+@of_file
+def _parsed(path: Path) -> dict:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def short_name(key: str, language: str) -> str:
@@ -113,11 +113,16 @@ def code_url(name: str, commit: str) -> str:
     """The script that measured a table, as it was then: no page shows it."""
     start = f"\n@benchmark\ndef {name.replace('-', '_')}("
     scripts = sorted((ROOT / "scripts").glob("*.py"))
-    files = [file.name for file in scripts if start in file.read_text(encoding="utf-8")]
+    files = [file.name for file in scripts if start in _text(file)]
     if not files:
         raise SourceError(f"no script has a benchmark {name!r}")
     repository = settings()["repo_url"].rstrip("/")
     return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
+
+
+@of_file
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def cell(value: object, unit: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import cache
@@ -36,12 +35,6 @@ PLAIN = re.compile(r'<span class="[nw]">([^<]*)</span>')  # looks like the text 
 OUTPUT = re.compile(r'<span class="go">([^<]*)</span>\n')
 NOT_COPIED = re.compile(r'<span class="g[op]">[^<]*</span>')
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
-SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
-UNSEARCHED = re.compile(
-    r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
-)
-BEHIND = ("reference/", "glossary/", "bibliography/")
-NEEDLESS_CUT = re.compile(r"\u200b+(?=[^\w<]|$)|(?<![\w>])\u200b+")
 
 
 def plain_text(html: str) -> str:
@@ -55,6 +48,7 @@ def summary(html: str) -> str:
     return re.sub(r"\\text\{(\w+)\}", r"\1", text)
 
 
+@cache
 def formula(tex: str, *, display: bool) -> str:
     """A formula, wrapped so that a wide one scrolls by itself.
 
@@ -90,6 +84,7 @@ def _highlighted(shown: str, language: str) -> str:
     return DOCSTRING.sub(r'\g<first>"""</span>', inner)  # the reference has the rest
 
 
+@cache
 def _copied(inner: str, language: str, runs: str) -> str:
     """A block of Python that gives the copy button the code that runs when it is pasted.
 
@@ -153,19 +148,3 @@ def downloads(page: Page, address: Callable[[str], str]) -> str:
     up = address("downloads/" + page.name.removesuffix(".md"))
     links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
     return f'<p class="mh-downloads">{DOWNLOADS[page.language].format(*links)}</p>'
-
-
-def slim_index(index: str) -> str:
-    """A search index of words, with Chinese as UTF-8 and cut between words only.
-
-    Chapters come before the reference. Without signatures, tags, and numbers of two decimals or
-    more, which no reader types. Where a sign or a blank stands between two words, the search cuts
-    there anyway.
-    """
-    found = json.loads(index)
-    for entry in found["docs"]:
-        if entry["location"].startswith(BEHIND):
-            entry["boost"] = 0.2
-        text = UNSEARCHED.sub(" ", SIGNATURE.sub("", entry["text"]))
-        entry["text"] = NEEDLESS_CUT.sub("", text)
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

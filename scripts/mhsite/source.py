@@ -10,8 +10,9 @@ import symtable
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, cached_property, wraps
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -38,6 +39,21 @@ class SourceError(ClickException):
         super().__init__(": ".join([":".join(where)] * bool(where) + [str(why)]))
 
 
+def of_file(read: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Keep what ``read`` makes of a file, until the file changes."""
+    kept = {}
+
+    @wraps(read)
+    def reader(path: Path):
+        about = path.stat()
+        version = about.st_mtime_ns, about.st_size
+        if path not in kept or kept[path][0] != version:
+            kept[path] = version, read(path)
+        return kept[path][1]
+
+    return reader
+
+
 @dataclass(frozen=True)
 class Section:
     """One named section: ``text`` starts on line ``line`` of ``path``, counted from 1."""
@@ -51,7 +67,7 @@ class Section:
     def is_story(self) -> bool:
         return self.path.suffix == ".pycon"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """The section as a page shows it."""
         return textwrap.dedent(self.text).strip()
@@ -72,6 +88,7 @@ class Section:
             raise SourceError(why, self.path, self.line) from None
 
 
+@of_file
 def sections(path: Path) -> dict[str, Section]:
     """The sections of a file in order of appearance, or a `SourceError` that names the line."""
     found: dict[str, Section] = {}
@@ -105,6 +122,7 @@ def shown_section(reference: str) -> Section:
     raise SourceError(f"there is no file {file!r} in docs/stories, docs/labs or the project")
 
 
+@cache
 def console_code(text: str) -> str:
     """The code of an interactive session, without prompts, outputs and ``# (1)!`` markers."""
     lines = [line[4:] for line in text.splitlines() if re.match(r"(>>>|\.\.\.)( |$)", line)]
@@ -170,6 +188,7 @@ def _from_import(module: str, names: list[str]) -> str:
     return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
 
 
+@cache
 def free_names(code: str) -> set[str]:
     """The global names that a piece of code reads but does not bind."""
 
@@ -186,6 +205,7 @@ def free_names(code: str) -> set[str]:
     return set(walk(table)) - bound - set(dir(builtins))
 
 
+@of_file
 def import_lines(module: Path) -> dict[str, str]:
     """For each global name of a module of the package, the line that imports it elsewhere."""
     package = module.relative_to(ROOT).parts[0]

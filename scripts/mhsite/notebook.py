@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ def notebook(page: Page, home: str) -> str:
         if isinstance(piece, str):
             cells.append(v4.new_markdown_cell(piece, id=f"cell-{number}"))
             continue
-        code = piece.code.rstrip("\n")
+        code = _quiet(piece.code.rstrip("\n"))
         made = v4.new_code_cell(code, id=f"cell-{number}", outputs=_outputs(piece))
         cells.append(made)
     metadata = {
@@ -34,6 +35,18 @@ def notebook(page: Page, home: str) -> str:
     whole = v4.new_notebook(cells=cells, metadata=metadata)
     nbformat.validate(whole)
     return nbformat.writes(whole) + "\n"
+
+
+def _quiet(code: str) -> str:
+    """A notebook shows the value of a cell's last expression, unless a semicolon follows."""
+    last = ast.parse(code).body[-1]
+    if not isinstance(last, ast.Expr) or ast.unparse(last).startswith("print("):
+        return code
+    lines = code.split("\n")
+    line = lines[last.end_lineno - 1].encode()  # ast counts bytes
+    before, after = line[: last.end_col_offset], line[last.end_col_offset :]
+    lines[last.end_lineno - 1] = f"{before.decode()};{after.decode()}"
+    return "\n".join(lines)
 
 
 def _outputs(section: Section) -> list[nbformat.NotebookNode]:

@@ -1,21 +1,15 @@
-"""The HTML that a page's blocks become: code to copy, formulas, figures, what labs print."""
+"""The HTML that a page's blocks become: formulas, figures, widgets, what it offers."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable
-from functools import cache
 from html import escape, unescape
-from pathlib import Path
-
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
 
 from mhsite import katex, results
 from mhsite.page import Block, Page
-from mhsite.source import DOCS, LABS, ROOT, Section, SourceError, console_code, runnable
+from mhsite.source import DOCS, SourceError
 
 DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
@@ -24,18 +18,6 @@ DOWNLOADS = {
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
-EXAMPLE = re.compile(
-    r'<div class="language-pycon highlight">(?P<inner>.*?<code>(?P<code>.*?)</code>.*?)</div>', re.S
-)
-DOCSTRING = re.compile(  # Pygments wraps each line of a docstring by itself
-    r'(?P<first><span class="sd">\s*"""(?:(?!""")[^<])*)</span>\n'
-    r'(?:(?!</code>).)*?<span class="sd">[^<]*"""</span>',
-    re.S,
-)
-PLAIN = re.compile(r'<span class="[nw]">([^<]*)</span>')  # looks like the text around it
-OUTPUT = re.compile(r'<span class="go">([^<]*)</span>\n')
-NOT_COPIED = re.compile(r'<span class="g[op]">[^<]*</span>')
-API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
 UNSEARCHED = re.compile(
     r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
@@ -72,63 +54,6 @@ def figure(target: str, alt: str) -> str:
     svg = results.figure(target).read_text(encoding="utf-8").strip()
     label = f'<svg class="mh-figure" data-search-exclude role="img" aria-label="{escape(alt)}" '
     return svg.replace("<svg ", label, 1)
-
-
-def code(section: Section, language: str) -> str:
-    """A section as a page shows it, and under a lab's what it printed."""
-    html = _copied(_highlighted(section.shown, language), language, section.code)
-    printed = results.printed(section) if section.path.parent == LABS else ""
-    result = escape(printed.rstrip("\n"), quote=False)
-    return html + (f'\n<pre class="mh-result">{result}</pre>' if printed else "")
-
-
-@cache
-def _highlighted(shown: str, language: str) -> str:
-    lexer = get_lexer_by_name(language, stripnl=False)
-    html = highlight(shown, lexer, HtmlFormatter(wrapcode=True)).strip()
-    inner = html.removeprefix('<div class="highlight">').removesuffix("</div>")
-    return DOCSTRING.sub(r'\g<first>"""</span>', inner)  # the reference has the rest
-
-
-def _copied(inner: str, language: str, runs: str) -> str:
-    """A block of Python that gives the copy button the code that runs when it is pasted.
-
-    Of a console session the button takes what is shown, without prompts and outputs (site.css);
-    a block that has to give something else carries it as an attribute. The search leaves blocks
-    out: what is in them would be half of the index.
-    """
-    inner, runs, taken = PLAIN.sub(r"\1", inner), runs.rstrip("\n"), None
-    if language == "pycon":
-        inner = OUTPUT.sub(r'<span class="go">\1\n</span>', inner)
-        taken = plain_text(NOT_COPIED.sub("", inner)).rstrip("\n")
-    start = f'<div class="language-{language} highlight" data-search-exclude'
-    if runs != taken:
-        attribute = escape(runs, quote=True).replace("\n", "&#10;")
-        start += f' data-copy="{attribute}"'
-    return f"{start}>{inner}</div>"
-
-
-def with_examples(html: str) -> str:
-    """The reference, with the examples of its docstrings to copy; signatures are not copied."""
-
-    def replace(match: re.Match) -> str:
-        runs = console_code(plain_text(match["code"]))
-        shown = html.rfind('id="mhattn.', 0, match.start())
-        if shown >= 0:  # it sees the names of its module
-            runs = runnable(runs, module_of(API_ID.match(html, shown)[1]))
-        return _copied(match["inner"], "pycon", runs)
-
-    html = EXAMPLE.sub(replace, html)
-    return html.replace("doc-signature highlight", "doc-signature highlight no-copy")
-
-
-def module_of(name: str) -> Path:
-    """The file of the module that defines ``name``, as in ``mhattn.masks.causal_mask``."""
-    parts = name.split(".")
-    for stop in range(len(parts), 1, -1):
-        if (path := ROOT.joinpath(*parts[:stop]).with_suffix(".py")).is_file():
-            return path
-    return ROOT / parts[0] / "__init__.py"
 
 
 def without_docstrings(html: str) -> str:

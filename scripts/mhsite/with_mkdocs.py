@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
 
-from mhsite import pieces, results
+from mhsite import cells, pieces, results
 from mhsite.page import Block, Page, page_paths, read
 from mhsite.source import DOCS
 
@@ -75,7 +75,7 @@ def lab(made: str, notebook, config) -> str:
             parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
             continue
         block = next(sections)
-        parts.append(pieces.code(block.section, block.title))
+        parts.append(cells.shown(block.section))
         if drawn := results.drawn(block.section):
             name = f"{block.section.path.stem}/{drawn.name}"
             parts.append(f"<p>{pieces.figure(name, alts[name])}</p>")

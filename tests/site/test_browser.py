@@ -74,10 +74,7 @@ def test_pages_are_light(visit, site, home, tmp_path_factory):
     assert {name: weight for name, weight in table.items() if weight >= PAGE_LIMIT} == {}
 
 
-COPY_BUTTON = (
-    ":is(.language-pycon, .language-python):not(.doc-signature)"
-    " :is(button[data-md-type=copy], button.md-clipboard)"
-)
+COPY_BUTTON = "section.language-python :is(button[data-md-type=copy], button.md-clipboard)"
 COPY_ALL = """async selector => {
     const copied = []
     for (const button of document.querySelectorAll(selector)) {

@@ -1,5 +1,6 @@
 """The files of the built site: pages, links, downloads, and the code that can be copied."""
 
+import ast
 import copy
 import functools
 import gzip
@@ -268,21 +269,35 @@ def test_zensical_builds_the_same_files(site, zensical_site):
 # The code that copy buttons give
 
 
-def blocks(site, language, page):
-    def copied(block):
-        if "data-copy" in block.attrs:
-            return block["data-copy"]
-        texts = block.code.find_all(string=True)
-        skipped = ["gp", "go"]  # prompts and outputs
-        return "".join(t for t in texts if not t.find_parent(class_=skipped)).rstrip("\n")
+def cells(site, language, page):
+    """For each section of a page, what the buttons of its cells copy."""
 
-    selector = ":is(.language-pycon, .language-python):not(.doc-signature)"
-    return [copied(block) for block in html(site, language, page).select(selector)]
+    def copied(cell):
+        return cell.get("data-copy", cell.code.text).rstrip("\n")
+
+    found = html(site, language, page).select("section.language-python")
+    return [[copied(pre) for pre in section.select("pre:has(> code)")] for section in found]
+
+
+def blocks(site, language, page):
+    return [cell for section in cells(site, language, page) for cell in section]
 
 
 @each_page
 def test_both_languages_give_the_same_code(site, page):
     assert blocks(site, "zh", page) == blocks(site, "en", page)
+
+
+class Bare(ast.NodeTransformer):
+    """Drops ``_ = `` before an expression, which only a console needs."""
+
+    def visit_Assign(self, node):
+        names = [getattr(target, "id", None) for target in node.targets]
+        return ast.Expr(node.value) if names == ["_"] else node
+
+
+def bare(code):
+    return ast.dump(Bare().visit(ast.parse(code)))
 
 
 @each_page
@@ -293,7 +308,32 @@ def test_every_block_of_python_can_be_copied(site, page):
         assert blocks(site, "en", page)
         return
     sections = [shown_section(part.value) for part in fences if part.kind == "include"]
-    assert blocks(site, "en", page) == [section.code.rstrip("\n") for section in sections]
+    for section, copied in zip(sections, cells(site, "en", page), strict=True):
+        if section.is_story:
+            code = "".join(example.source for example in section.examples())
+            assert bare("\n".join(copied)) == bare(code), section.name
+        else:
+            assert copied == [section.code.rstrip("\n")]
+
+
+@each_side
+def test_code_stands_in_cells_with_what_each_printed(site, language, page):
+    """A cell ends where something was printed, as plain doctest reads the story."""
+    includes = [p.value for p in skeleton(source(language, page)) if p.kind == "include"]
+    found = html(site, language, page).select("section.language-python")
+    for value, shown in zip(includes, found, strict=False):  # the reference includes nothing
+        section = shown_section(value)
+        if not section.is_story:
+            continue
+        wants = [example.want for example in section.examples() if example.want]
+        outputs = shown.select(".mh-output")
+        texts = [output.text for output in outputs if output.name == "pre"]
+        assert texts == [want.rstrip("\n") for want in wants if not want.startswith("|")]
+        kinds = ["code" if piece.code else "output" for piece in shown.find_all(recursive=False)]
+        assert "".join(kinds).replace("codeoutput", "").strip("code") == ""
+        assert len(outputs) == len(wants)
+        text = "".join(code.text for code in shown.select("code"))
+        assert not re.search(r"^\s*(>>>|\.\.\.|_ = )", text, re.M)
 
 
 def run_program(code, folder):
@@ -351,7 +391,8 @@ def test_copied_code_runs_and_prints_what_the_page_shows(programs, story_results
 def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
     name, target = "attention.md", "figures/attention/picture.svg"
     includes = [part.value for part in skeleton(source("en", name)) if part.kind == "include"]
-    code = blocks(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
+    sections = cells(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
+    code = [cell for section in sections for cell in section]
     code += ["import json", "print(json.dumps(weights.tolist()))"]
     weights = json.loads(run_program("\n".join(code), tmp_path).stdout.splitlines()[-1])
     for language in LANGUAGES:

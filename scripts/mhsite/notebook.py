@@ -111,7 +111,7 @@ class _Plain:
             elif block.kind == "table":
                 text = data.table(block, self.page.language, lambda file: self.home + file)
                 yield with_spans(text, self.span) + "\n"
-            elif block.kind not in ("figure", "widget"):
+            elif block.kind not in ("figure", "needs", "widget"):
                 yield block.text
 
     def admonition(self, block: Block) -> Iterator[str | Section]:

@@ -33,6 +33,7 @@ NAMES = {  # of each module, what the package exports
     "positions": "Alibi Position Rotary sinusoidal_positions",
     "relative": "LearnedBias RelativePosition relative_attention",
     "sparse": "local_attention strided_attention",
+    "tables": "table",
     "tasks": "GatherModel LinkedTokens balanced linked_tokens train_models",
     "tiled": "Sums block_sums merge_sums tiled_attention tiles",
     "timing": "measure_seconds peak_bytes",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.positions import *
     from mhattn.relative import *
     from mhattn.sparse import *
+    from mhattn.tables import *
     from mhattn.tasks import *
     from mhattn.tiled import *
     from mhattn.timing import *

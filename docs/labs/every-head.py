@@ -13,7 +13,7 @@ from mhattn import MultiHeadAttention, causal_mask
 from mhattn.plots import plot_heads, plot_weights
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
-_ = torch.manual_seed(1)
+torch.manual_seed(1)
 # --8<-- [end:setup]
 
 # %%
@@ -139,7 +139,7 @@ torch.testing.assert_close(after.sum(dim=-1), torch.ones(1, 8, 15))
 # --8<-- [start:gallery]
 figure, axes = plt.subplots(4, 2, figsize=(4.2, 8.8), layout="constrained")
 options = {"queries": labels, "keys": labels, "titles": names}
-_ = plot_heads(after[0], axes=axes, vmax=1, **options)
+plot_heads(after[0], axes=axes, vmax=1, **options)
 for ax in axes.flat:
     ax.tick_params(labelsize=9, pad=1)
 # --8<-- [end:gallery]
@@ -147,7 +147,7 @@ for ax in axes.flat:
 # %%
 # --8<-- [start:gallery-untrained]
 figure, axes = plt.subplots(2, 4, figsize=(4.2, 2.6), layout="constrained")
-_ = plot_heads(before[0], axes=axes, titles=names, vmax=1)
+plot_heads(before[0], axes=axes, titles=names, vmax=1)
 # --8<-- [end:gallery-untrained]
 
 

@@ -15,7 +15,7 @@ from markdown import Extension, Markdown
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
-from mhsite import data, pieces
+from mhsite import cells, data, pieces
 from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -65,7 +65,7 @@ class _Reference(Postprocessor):
     def run(self, text: str) -> str:
         if self.pages.path is None or '<div class="doc ' not in text:
             return text
-        text = pieces.with_examples(text)
+        text = cells.with_examples(text)
         return text if self.pages.language == "en" else pieces.without_docstrings(text)
 
 
@@ -109,14 +109,20 @@ class Writer:
 
     def heading(self, block: Block) -> str:
         first = block.line == self.page.headings[0].line
-        line = pieces.downloads(self.page, self.address) if first else ""
-        return self.prose(block) + (self.alone(line) if line else "")
+        return self.prose(block) + (self.about() if first and not self.page.needs else "")
+
+    def needs(self, block: Block) -> str:
+        return self.about()
+
+    def about(self) -> str:
+        line = pieces.about(self.page, self.address)
+        return self.alone(line) if line else ""
 
     def block(self, block: Block) -> str:
         return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
 
     def include(self, block: Block) -> str:
-        return self.alone(pieces.code(block.section, block.title))
+        return self.alone(cells.shown(block.section))
 
     def fence(self, block: Block) -> str:
         return block.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import posixpath
 import re
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ def _cells(page: Page, home: str) -> Iterator[tuple[str, ...]]:
         else:
             drawn = results.drawn(piece)
             svg = drawn.read_text(encoding="utf-8") if drawn else ""
-            yield piece.code.rstrip("\n"), results.printed(piece), svg
+            yield _quiet(piece.code.rstrip("\n")), results.printed(piece), svg
 
 
 @cache
@@ -48,6 +49,18 @@ def _file(cells: tuple[tuple[str, ...], ...]) -> str:
     whole = nbformat.from_dict(whole)
     nbformat.validate(whole)  # once: each of v4's new_... would
     return nbformat.writes(whole) + "\n"
+
+
+def _quiet(code: str) -> str:
+    """A notebook shows the value of a cell's last expression, unless a semicolon follows."""
+    last = ast.parse(code).body[-1]
+    if not isinstance(last, ast.Expr) or ast.unparse(last).startswith("print("):
+        return code
+    lines = code.split("\n")
+    line = lines[last.end_lineno - 1].encode()  # ast counts bytes
+    before, after = line[: last.end_col_offset], line[last.end_col_offset :]
+    lines[last.end_lineno - 1] = f"{before.decode()};{after.decode()}"
+    return "\n".join(lines)
 
 
 def _cell(name: str, text: str, *gave: str) -> dict:
@@ -117,7 +130,7 @@ class _Plain:
             elif block.kind == "table":
                 text = data.table(block, self.page.language, lambda file: self.home + file)
                 yield with_spans(text, self.span) + "\n"
-            elif block.kind not in ("figure", "widget"):
+            elif block.kind not in ("figure", "needs", "widget"):
                 yield block.text
 
     def admonition(self, block: Block) -> Iterator[str | Section]:

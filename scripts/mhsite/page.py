@@ -21,6 +21,7 @@ FIGURE = re.compile(r"!\[(?P<title>[^\]]*)\]\((?P<value>[^)\s]+)\)")
 OPEN = re.compile(r"(?P<bar>/{3,}) (?P<value>[\w-]+)(?: \| (?P<title>.*))?")
 API = re.compile(r"::: (?P<value>[\w.]+)")
 TABLE = re.compile(r"<!-- (?P<value>[\w-]+(?: [\w-]+)?)(?: \| (?P<title>.+))? -->")
+NEEDS = re.compile(r"<!-- needs (?P<value>[\w/-]+\.md(?: [\w/-]+\.md)*) -->")
 SPAN = re.compile(
     r"(?P<code>(?P<ticks>`+)(?:(?!\n\n).)+?(?P=ticks))"
     r"|(?<!\\)\$(?P<math>(?!\s)(?:\\.|(?!\n\n)[^\\$])+?(?<!\s))\$"
@@ -103,15 +104,25 @@ class Page:
     def has_code(self) -> bool:
         return any(block.kind == "include" for block in self.walk())
 
+    @property
+    def needs(self) -> list[str]:
+        """The pages that should be read before: ``attention.md``."""
+        return [name for b in self.blocks if b.kind == "needs" for name in b.value.split()]
+
+    def unfolded(self) -> Iterator[Block]:
+        """Every block but those that a reader has to unfold."""
+        return _walk(self.blocks, folded=False)
+
     def walk(self) -> Iterator[Block]:
         """Every block, those within admonitions after the admonition itself."""
         return _walk(self.blocks)
 
 
-def _walk(blocks: tuple[Block, ...]) -> Iterator[Block]:
+def _walk(blocks: tuple[Block, ...], *, folded: bool = True) -> Iterator[Block]:
     for block in blocks:
         yield block
-        yield from _walk(block.blocks)
+        if folded or block.value != "details":
+            yield from _walk(block.blocks, folded=folded)
 
 
 @of_file
@@ -155,7 +166,7 @@ class _Parser:
         begin, line = self.at, self.lines[self.at].rstrip()
         self.at += 1
         for kind, pattern in {
-            "heading": HEADING, "figure": FIGURE, "api": API, "table": TABLE
+            "heading": HEADING, "figure": FIGURE, "api": API, "table": TABLE, "needs": NEEDS
         }.items():  # fmt: skip
             if match := pattern.fullmatch(line):
                 kind = "widget" if line.startswith("<!-- widget ") else kind

@@ -1,40 +1,30 @@
-"""The HTML that a page's blocks become: code to copy, formulas, figures, what labs print."""
+"""The HTML that a page's blocks become: formulas, figures, widgets, what it offers."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
-from pathlib import Path
 
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_by_name
+from mhsite import cells, data, katex, results
+from mhsite.page import Block, Page, with_spans
+from mhsite.source import DOCS, SourceError
 
-from mhsite import katex, results
-from mhsite.page import Block, Page
-from mhsite.source import DOCS, LABS, ROOT, Section, SourceError, console_code, runnable
-
+WITH_WORDS = ("prose", "heading", "block")
+WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
+SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
+TIME = {"en": "{} min", "zh": "约 {} 分钟"}
+NEEDS = {"en": ("Needs: ", ", "), "zh": ("先读：", "、")}
 DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
 }
+NOT_READ = ("index.md", "reference.md", "glossary.md", "bibliography.md")  # from top to bottom
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
-EXAMPLE = re.compile(
-    r'<div class="language-pycon highlight">(?P<inner>.*?<code>(?P<code>.*?)</code>.*?)</div>', re.S
-)
-DOCSTRING = re.compile(  # Pygments wraps each line of a docstring by itself
-    r'(?P<first><span class="sd">\s*"""(?:(?!""")[^<])*)</span>\n'
-    r'(?:(?!</code>).)*?<span class="sd">[^<]*"""</span>',
-    re.S,
-)
-PLAIN = re.compile(r'<span class="[nw]">([^<]*)</span>')  # looks like the text around it
-OUTPUT = re.compile(r'<span class="go">([^<]*)</span>\n')
-NOT_COPIED = re.compile(r'<span class="g[op]">[^<]*</span>')
-API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 
 
 def plain_text(html: str) -> str:
@@ -68,64 +58,6 @@ def figure(target: str, alt: str) -> str:
     return svg.replace("<svg ", label, 1)
 
 
-def code(section: Section, language: str) -> str:
-    """A section as a page shows it, and under a lab's what it printed."""
-    html = _copied(_highlighted(section.shown, language), language, section.code)
-    printed = results.printed(section) if section.path.parent == LABS else ""
-    result = escape(printed.rstrip("\n"), quote=False)
-    return html + (f'\n<pre class="mh-result">{result}</pre>' if printed else "")
-
-
-@cache
-def _highlighted(shown: str, language: str) -> str:
-    lexer = get_lexer_by_name(language, stripnl=False)
-    html = highlight(shown, lexer, HtmlFormatter(wrapcode=True)).strip()
-    inner = html.removeprefix('<div class="highlight">').removesuffix("</div>")
-    return DOCSTRING.sub(r'\g<first>"""</span>', inner)  # the reference has the rest
-
-
-@cache
-def _copied(inner: str, language: str, runs: str) -> str:
-    """A block of Python that gives the copy button the code that runs when it is pasted.
-
-    Of a console session the button takes what is shown, without prompts and outputs (site.css);
-    a block that has to give something else carries it as an attribute. The search leaves blocks
-    out: what is in them would be half of the index.
-    """
-    inner, runs, taken = PLAIN.sub(r"\1", inner), runs.rstrip("\n"), None
-    if language == "pycon":
-        inner = OUTPUT.sub(r'<span class="go">\1\n</span>', inner)
-        taken = plain_text(NOT_COPIED.sub("", inner)).rstrip("\n")
-    start = f'<div class="language-{language} highlight" data-search-exclude'
-    if runs != taken:
-        attribute = escape(runs, quote=True).replace("\n", "&#10;")
-        start += f' data-copy="{attribute}"'
-    return f"{start}>{inner}</div>"
-
-
-def with_examples(html: str) -> str:
-    """The reference, with the examples of its docstrings to copy; signatures are not copied."""
-
-    def replace(match: re.Match) -> str:
-        runs = console_code(plain_text(match["code"]))
-        shown = html.rfind('id="mhattn.', 0, match.start())
-        if shown >= 0:  # it sees the names of its module
-            runs = runnable(runs, module_of(API_ID.match(html, shown)[1]))
-        return _copied(match["inner"], "pycon", runs)
-
-    html = EXAMPLE.sub(replace, html)
-    return html.replace("doc-signature highlight", "doc-signature highlight no-copy")
-
-
-def module_of(name: str) -> Path:
-    """The file of the module that defines ``name``, as in ``mhattn.masks.causal_mask``."""
-    parts = name.split(".")
-    for stop in range(len(parts), 1, -1):
-        if (path := ROOT.joinpath(*parts[:stop]).with_suffix(".py")).is_file():
-            return path
-    return ROOT / parts[0] / "__init__.py"
-
-
 def without_docstrings(html: str) -> str:
     """The page with its docstrings kept out of the search: they are in another language."""
     before, first, after = html.partition('<div class="doc ')
@@ -141,10 +73,32 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>{script}'
 
 
-def downloads(page: Page, address: Callable[[str], str]) -> str:
-    """The line below the title of a page with code; ``address`` is that of a file of the site."""
-    if not page.has_code:
-        return ""
-    up = address("downloads/" + page.name.removesuffix(".md"))
-    links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
-    return f'<p class="mh-downloads">{DOWNLOADS[page.language].format(*links)}</p>'
+def minutes(page: Page) -> int:
+    """How long a reader takes for what isn't folded."""
+    shown = list(page.unfolded())
+    prose = [b.text if b.kind == "prose" else b.title for b in shown if b.kind in WITH_WORDS]
+    text = "\n".join(with_spans(each, lambda span: " x ") for each in prose)
+    code = "\n".join(cells.text(block.section) for block in shown if block.kind == "include")
+    seconds = len(WORD.findall(text)) * SECONDS[page.language]
+    return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
+
+
+def about(page: Page, address: Callable[[str], str]) -> str:
+    """The line below a page's title: how long it takes, what it needs, the code to run.
+
+    ``address`` is that of a file of the site.
+    """
+    parts = [] if page.name in NOT_READ else [TIME[page.language].format(minutes(page))]
+    if page.needs:
+        word, comma = NEEDS[page.language]
+        parts.append(word + comma.join(_link(name, page, address) for name in page.needs))
+    if page.has_code:
+        up = address("downloads/" + page.name.removesuffix(".md"))
+        links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
+        parts.append(DOWNLOADS[page.language].format(*links))
+    return f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
+
+
+def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
+    url = address(Page((), page.folder / name).url.rstrip("/") or ".")
+    return f'<a href="{url}/">{data.title(name, page.language)}</a>'

@@ -27,6 +27,10 @@ LINE_LENGTH = 100  # of the package's source, as in pyproject.toml
 
 MARKER = re.compile(r"^\s*# --8<-- \[(?P<kind>start|end):(?P<name>[\w-]+)\]\s*$")
 
+PROMPT = re.compile(r"(>>>|\.\.\.)(?: |$)")
+DISCARDED = re.compile(r"^(\s*)_ = ")
+DEFINITION = re.compile(r"(?:def|class|async def) |@")
+
 
 class SourceError(ClickException):
     """Something wrong in a file of this project; the message says file, line and why.
@@ -55,6 +59,19 @@ def of_file(read: Callable[[Path], object]) -> Callable[[Path], object]:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """A piece of a story: its code as pages show it, and what it printed last."""
+
+    code: str
+    output: str
+
+    @property
+    def runs(self) -> str:
+        """The code without ``# (1)!`` markers."""
+        return re.sub(r"[^\S\n]*# \(\d+\)!?$", "", self.code, flags=re.M)
+
+
+@dataclass(frozen=True)
 class Section:
     """One named section: ``text`` starts on line ``line`` of ``path``, counted from 1."""
 
@@ -71,6 +88,11 @@ class Section:
     def shown(self) -> str:
         """The section as a page shows it."""
         return textwrap.dedent(self.text).strip()
+
+    @property
+    def cells(self) -> list[Cell]:
+        """A story's section as cells of code, each with what it printed."""
+        return console_cells(self.text)
 
     @property
     def code(self) -> str:
@@ -124,9 +146,32 @@ def shown_section(reference: str) -> Section:
 
 @cache
 def console_code(text: str) -> str:
-    """The code of an interactive session, without prompts, outputs and ``# (1)!`` markers."""
-    lines = [line[4:] for line in text.splitlines() if re.match(r"(>>>|\.\.\.)( |$)", line)]
-    return "".join(re.sub(r"\s*# \(\d+\)!?$", "", line) + "\n" for line in lines)
+    """The code of an interactive session, as a reader would type it into a file."""
+    return "".join(cell.runs for cell in console_cells(text))
+
+
+def console_cells(text: str) -> list[Cell]:
+    """The code of an interactive session up to each output, with that output.
+
+    A session keeps what it doesn't want to see from being printed with ``_ = ``. A file needs no
+    such thing; there, a definition stands apart from what is around it.
+    """
+    cells: list[tuple[list[str], list[str]]] = []
+    defines = False
+    for line in text.splitlines():
+        if match := PROMPT.match(line):
+            if not cells or cells[-1][1]:
+                cells.append(([], []))
+                defines = False
+            code = DISCARDED.sub(r"\1", line[match.end() :])
+            if match[1] == ">>>":
+                before, defines = defines, bool(DEFINITION.match(code))
+                if cells[-1][0] and (before or defines):
+                    cells[-1][0].append("")
+            cells[-1][0].append(code)
+        elif line and cells:
+            cells[-1][1].append(line.replace("<BLANKLINE>", ""))
+    return [Cell("\n".join(code) + "\n", "\n".join(output)) for code, output in cells]
 
 
 def runnable(code: str, module: Path) -> str:

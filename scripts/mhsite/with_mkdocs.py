@@ -16,7 +16,7 @@ from mkdocs.structure.files import File
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
 
-from mhsite import build, pieces, results
+from mhsite import build, cells, pieces, results
 from mhsite.page import Block, Page, page_paths, read
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT
@@ -95,11 +95,11 @@ def lab(made: str, notebook, config) -> str:
             parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
             continue
         block = next(sections)
-        parts.append(pieces.code(block.section, block.title))
+        parts.append(cells.shown(block.section))
         if drawn := results.drawn(block.section):
             name = f"{block.section.path.stem}/{drawn.name}"
             parts.append(f"<p>{pieces.figure(name, alts[name])}</p>")
-    text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.downloads(page, page.up), 1)
+    text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.about(page, page.up), 1)
     root = posixpath.relpath(".", page.url) + "/"  # a notebook links to the published site
     return text.replace(f'href="{config.site_url}', f'href="{root}')
 

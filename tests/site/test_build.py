@@ -240,7 +240,7 @@ def test_fresh_build_runs_everything_and_builds_everything(fresh):
     assert expected | {f"zh/{name}" for name in expected} <= built
     assert fresh.left_over() == []
     lab = (fresh.site / "labs" / "lab" / "index.html").read_text(encoding="utf-8")
-    assert '<pre class="mh-result">looked</pre>' in lab
+    assert '<pre class="mh-output">looked</pre>' in lab
 
 
 def test_warm_build_runs_nothing_and_gives_the_same_bytes(project, fresh):

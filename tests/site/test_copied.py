@@ -6,7 +6,7 @@ import inspect
 import re
 
 import pytest
-from mhsite.pieces import module_of
+from mhsite.cells import module_of
 from mhsite.source import DOCS, LABS, ROOT, console_code, runnable, shown_section
 
 INCLUDE = re.compile(r'^\s*--8<-- "(?P<target>[^"]+)"', re.M)

@@ -29,7 +29,7 @@ from mhsite.source import (
     sections,
     shown_section,
 )
-from test_site import PAGES, blocks, each_page, html, source
+from test_site import PAGES, bare, blocks, cells, each_page, html, source
 from test_source import RUFF
 
 RUN = """\
@@ -61,8 +61,8 @@ def is_reference(page):
 
 def pieces(site, page):
     includes = [part.value for part in skeleton(source("en", page)) if part.kind == "include"]
-    pairs = zip(map(shown_section, includes), blocks(site, "en", page), strict=True)
-    return [Piece(*pair) for pair in pairs]
+    pairs = zip(map(shown_section, includes), cells(site, "en", page), strict=True)
+    return [Piece(section, "\n".join(copied)) for section, copied in pairs]
 
 
 def run_program(code, folder):
@@ -187,7 +187,7 @@ def test_copied_code_runs_and_prints_what_the_page_shows(site, story_results, pa
         return
     compile(code, page, "exec")
     whole = pieces(site, page)
-    assert [piece.code for piece in whole] == [p.section.code.rstrip("\n") for p in whole]
+    assert [bare(piece.code) for piece in whole] == [bare(p.section.code) for p in whole]
     if is_as_it_ran(whole) and not changed_names(whole):
         return
     done = run_program(code, tmp_path)

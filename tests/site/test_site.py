@@ -1,5 +1,6 @@
 """The files of the built site: pages, links, downloads, and the code that can be copied."""
 
+import ast
 import functools
 import gzip
 import re
@@ -197,7 +198,7 @@ def test_404_leads_home_in_both_languages(site, root_url):
 @each_side
 def test_downloads_are_offered(site, language, page):
     soup = html(site, language, page)
-    links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-downloads a[download]")}
+    links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-about a[download]")}
     has_code = any(part.kind == "include" for part in skeleton(source(language, page)))
     assert links == ({"ipynb", "py"} if has_code else set())
 
@@ -280,23 +281,35 @@ def test_zensical_builds_the_same_files(site, zensical_site):
 
 
 @functools.cache
+def cells(site, language, page):
+    """For each section of a page, what the buttons of its cells copy."""
+
+    def copied(cell):
+        return cell.get("data-copy", cell.code.text).rstrip("\n")
+
+    found = html(site, language, page).select("section.language-python")
+    return [[copied(pre) for pre in section.select("pre:has(> code)")] for section in found]
+
+
 def blocks(site, language, page):
-    """What each copy button gives, from the top of the page down."""
-
-    def copied(block):
-        if "data-copy" in block.attrs:
-            return block["data-copy"]
-        texts = block.code.find_all(string=True)
-        skipped = ["gp", "go"]  # prompts and outputs
-        return "".join(t for t in texts if not t.find_parent(class_=skipped)).rstrip("\n")
-
-    found = html(site, language, page).find_all(class_=["language-pycon", "language-python"])
-    return [copied(block) for block in found if "doc-signature" not in block["class"]]
+    return [cell for section in cells(site, language, page) for cell in section]
 
 
 @each_page
 def test_both_languages_give_the_same_code(site, page):
     assert blocks(site, "zh", page) == blocks(site, "en", page)
+
+
+class Bare(ast.NodeTransformer):
+    """Drops ``_ = `` before an expression, which only a console needs."""
+
+    def visit_Assign(self, node):
+        names = [getattr(target, "id", None) for target in node.targets]
+        return ast.Expr(node.value) if names == ["_"] else node
+
+
+def bare(code):
+    return ast.dump(Bare().visit(ast.parse(code)))
 
 
 @each_page
@@ -307,4 +320,29 @@ def test_every_block_of_python_can_be_copied(site, page):
         assert blocks(site, "en", page)
         return
     sections = [shown_section(part.value) for part in fences if part.kind == "include"]
-    assert blocks(site, "en", page) == [section.code.rstrip("\n") for section in sections]
+    for section, copied in zip(sections, cells(site, "en", page), strict=True):
+        if section.is_story:
+            code = "".join(example.source for example in section.examples())
+            assert bare("\n".join(copied)) == bare(code), section.name
+        else:
+            assert copied == [section.code.rstrip("\n")]
+
+
+@each_side
+def test_code_stands_in_cells_with_what_each_printed(site, language, page):
+    """A cell ends where something was printed, as plain doctest reads the story."""
+    includes = [p.value for p in skeleton(source(language, page)) if p.kind == "include"]
+    found = html(site, language, page).select("section.language-python")
+    for value, shown in zip(includes, found, strict=False):  # the reference includes nothing
+        section = shown_section(value)
+        if not section.is_story:
+            continue
+        wants = [example.want for example in section.examples() if example.want]
+        outputs = shown.select(".mh-output")
+        texts = [output.text for output in outputs if output.name == "pre"]
+        assert texts == [want.rstrip("\n") for want in wants if not want.startswith("|")]
+        kinds = ["code" if piece.code else "output" for piece in shown.find_all(recursive=False)]
+        assert "".join(kinds).replace("codeoutput", "").strip("code") == ""
+        assert len(outputs) == len(wants)
+        text = "".join(code.text for code in shown.select("code"))
+        assert not re.search(r"^\s*(>>>|\.\.\.|_ = )", text, re.M)

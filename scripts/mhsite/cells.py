@@ -1,0 +1,158 @@
+"""Code as pages show it: cells to copy, and below each what it printed, as text or as a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from html import escape, unescape
+from itertools import groupby
+from pathlib import Path
+
+from pygments.lexers import PythonLexer
+from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
+
+from mhsite import results
+from mhsite.source import LABS, ROOT, Cell, Section, console_cells, runnable
+
+# What gets a colour, and the class that Material's style sheet knows it by.
+LOOKS = {
+    Comment: "c",
+    Keyword: "k",
+    Operator.Word: "k",
+    String: "s",
+    Number: "m",
+    Name.Decorator: "nf",
+    Name.Function: "nf",
+    Name.Class: "nf",
+}
+PHONE = 36  # characters of an output that fit beside each other at 360 px
+EXAMPLE = re.compile(
+    r'<div class="language-pycon highlight">.*?<code>(?P<code>.*?)</code></pre></div>', re.S
+)
+API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
+TABLE = re.compile(r"\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*")
+
+
+def text(section: Section) -> str:
+    """The code of a section as a page shows it: of docstrings the first line."""
+    return section.code if section.is_story else _with_short_docstrings(section.shown + "\n")
+
+
+def shown(section: Section) -> str:
+    """A section as a page shows it: a story in cells, a lab with what it printed."""
+    if section.is_story:
+        return _framed(*map(_cell, section.cells))
+    printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
+    code = _code(text(section), section.code)
+    return _framed(code + (printed and _output(printed)))
+
+
+def with_examples(html: str) -> str:
+    """The reference, with its examples as cells to copy; signatures are not copied."""
+
+    def replace(match: re.Match) -> str:
+        first, *others = console_cells(_plain_text(match["code"]))
+        runs = "".join(cell.runs for cell in (first, *others))
+        name = html.rfind('id="mhattn.', 0, match.start())
+        if name >= 0:  # an example sees the names of its module
+            runs = runnable(runs, module_of(API_ID.match(html, name)[1]))
+        runs = runs.removesuffix("".join(cell.runs for cell in others))
+        return _framed(_code(first.code, runs) + _printed(first), *map(_cell, others))
+
+    html = EXAMPLE.sub(replace, html)
+    return html.replace("doc-signature highlight", "doc-signature highlight no-copy")
+
+
+def module_of(name: str) -> Path:
+    """The file of the module that defines ``name``, as in ``mhattn.masks.causal_mask``."""
+    parts = name.split(".")
+    for stop in range(len(parts), 1, -1):
+        if (path := ROOT.joinpath(*parts[:stop]).with_suffix(".py")).is_file():
+            return path
+    return ROOT / parts[0] / "__init__.py"
+
+
+def _plain_text(html: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", "", html))
+
+
+def _framed(*cells: str) -> str:
+    """The search leaves code out: what is in it would be half of the index."""
+    start = '<section class="language-python highlight" data-search-exclude>'
+    return f"{start}{''.join(cells)}</section>"
+
+
+def _cell(cell: Cell) -> str:
+    return _code(cell.code, cell.runs) + _printed(cell)
+
+
+def _printed(cell: Cell) -> str:
+    return _output(cell.output) if cell.output else ""
+
+
+def _code(code: str, runs: str) -> str:
+    """A block of Python; the copy button takes its text, or the attribute if it runs otherwise."""
+    attribute = ""
+    if runs != code:
+        text = escape(runs.rstrip("\n"), quote=True).replace("\n", "&#10;")
+        attribute = f' data-copy="{text}"'
+    return f"<pre{attribute}><code>{_highlighted(code.rstrip())}</code></pre>"
+
+
+@cache
+def _highlighted(code: str) -> str:
+    """Few elements: neighbours of one look are one, and what looks like the rest is none."""
+    parts = []
+    for look, group in groupby(_tokens(code), lambda token: _look(token[0])):
+        text = escape("".join(text for _, text in group), quote=False)
+        parts.append(f'<span class="{look}">{text}</span>' if look else text)
+    return "".join(parts)
+
+
+def _look(kind: _TokenType) -> str:
+    return next((look for of, look in LOOKS.items() if kind in of), "")
+
+
+def _with_short_docstrings(code: str) -> str:
+    """The first line of each is enough: the reference has the rest."""
+
+    def short(kind: _TokenType, text: str) -> str:
+        first, more, _ = text.partition("\n")
+        return f'{first}"""' if kind in String.Doc and more else text
+
+    return "".join(short(*token) for token in _tokens(code))
+
+
+def _tokens(code: str) -> Iterator[tuple[_TokenType, str]]:
+    return PythonLexer(stripnl=False, ensurenl=False).get_tokens(code)
+
+
+def _output(text: str) -> str:
+    if TABLE.fullmatch(text):
+        return _table(text)
+    wide = max(map(len, text.splitlines())) > PHONE
+    focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
+    return f'<pre class="mh-output"{focus}>{escape(text, quote=False)}</pre>'
+
+
+def _table(text: str) -> str:
+    """The table of `mhattn.table`: what its line of dashes doesn't align right are row headers."""
+    head, dashes, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()
+    )
+    heads = not dashes[0].endswith(":")
+    corner = "<td></td>" if heads and not head[0] else ""
+    columns = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in head[bool(corner) :])
+    lines = [f"<thead><tr>{corner}{columns}</tr></thead><tbody>"]
+    for row in rows:
+        name = f'<th scope="row">{_escaped(row[0])}</th>' * heads
+        lines.append(f"<tr>{name}{''.join(f'<td>{_escaped(x)}</td>' for x in row[heads:])}</tr>")
+    return (
+        '<div class="mh-scroll" tabindex="0"><table class="mh-output">'
+        f"{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def _escaped(text: str) -> str:
+    return escape(text, quote=False)

@@ -1,0 +1,84 @@
+"""Cells: what a story's section becomes on a page."""
+
+import pytest
+import torch
+from bs4 import BeautifulSoup
+from mhsite import cells, notebook
+from mhsite.source import Section
+
+from mhattn import table
+
+
+def soup(text, path):
+    section = Section(path / "a.pycon", "one", 1, text)
+    return BeautifulSoup(cells.shown(section), "html.parser")
+
+
+def test_a_cell_ends_where_something_was_printed(tmp_path):
+    text = (
+        ">>> _ = f(1)\n>>> for i in x:\n...     _ = g(i)\n>>> print(2)\n2\n"
+        ">>> def h():\n...     pass\n>>> h()\n"
+    )
+    found = soup(text, tmp_path).section.find_all(recursive=False)
+    assert [piece.text for piece in found] == [
+        "f(1)\nfor i in x:\n    g(i)\nprint(2)",
+        "2",
+        "def h():\n    pass\n\nh()",
+    ]
+    assert [piece.get("class") for piece in found] == [None, ["mh-output"], None]
+
+
+def test_a_marker_is_shown_and_not_copied(tmp_path):
+    pre, other = soup(">>> x = 1  # (1)!\n>>> print(x)\n1\n>>> y = '<'", tmp_path).select(
+        "pre:has(code)"
+    )
+    assert pre.select_one(".c").text == "# (1)!"
+    assert pre["data-copy"] == "x = 1\nprint(x)"
+    assert "data-copy" not in other.attrs
+    assert other.text == "y = '<'"
+
+
+def test_few_elements():
+    code = "a.b(c, [d, 1], e=-2.5) if f else 'g' + \"h\"  # i"
+    assert cells._highlighted(code) == (
+        'a.b(c, [d, <span class="m">1</span>], e=-<span class="m">2.5</span>) '
+        '<span class="k">if</span> f <span class="k">else</span> <span class="s">\'g\'</span> + '
+        '<span class="s">"h"</span>  <span class="c"># i</span>'
+    )
+
+
+def test_a_printed_table_is_a_table(tmp_path):
+    numbers = torch.tensor([[0.25, 0.75], [1.0, 0.0]])
+    text = table(numbers, rows=["the", "<b>"], columns=["x", "y"])
+    shown = soup(f">>> print(t)\n{text}\n", tmp_path)
+    made = shown.select_one(".mh-scroll[tabindex='0'] > table.mh-output")
+    assert [th.text for th in made.select("thead th[scope=col]")] == ["x", "y"]
+    assert [th.text for th in made.select("tbody th[scope=row]")] == ["the", "<b>"]
+    rows = [[float(td.text) for td in row.select("td")] for row in made.select("tbody tr")]
+    assert rows == numbers.tolist()
+    assert len(made.select("thead td")) == 1
+    assert shown.select("pre.mh-output") == []
+    bare = soup(f">>> print(t)\n{table(numbers)}\n", tmp_path)
+    assert [th.text for th in bare.select("th")] == ["0", "1"]
+    assert len(bare.select("td")) == 4
+
+
+@pytest.mark.parametrize("text", ["| a | b |", "| a |\n| - |\n", "x\n| a |\n|---|\n| 1 |", "a | b"])
+def test_other_outputs_stay_text(tmp_path, text):
+    shown = soup(f">>> print(t)\n{text}\n", tmp_path)
+    assert shown.select("table") == []
+    assert shown.select_one("pre.mh-output").text == text.rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("code", "quiet"),
+    [
+        ("x = 1", "x = 1"),
+        ("print(x)", "print(x)"),
+        ("f(x)  # é", "f(x);  # é"),
+        ("'é' + f(\n    x\n)  # (L, D)", "'é' + f(\n    x\n);  # (L, D)"),
+        ("for i in x:\n    f(i)", "for i in x:\n    f(i)"),
+    ],
+)
+def test_a_notebook_shows_only_what_is_printed(code, quiet):
+    assert notebook._quiet(code) == quiet

@@ -47,6 +47,7 @@ from mhattn.modules import MultiHeadAttention
 from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
 from mhattn.relative import LearnedBias, RelativePosition, relative_attention
 from mhattn.sparse import local_attention, strided_attention
+from mhattn.tables import table
 from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
 from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
 from mhattn.timing import measure_seconds, peak_bytes

@@ -134,7 +134,7 @@ class Writer:
         return self.alone(pieces.formula(block.value, display=True))
 
     def figure(self, block: Block) -> str:
-        return self.keep(pieces.figure(block.value, block.title)) + "\n"
+        return self.keep(pieces.figure(block.value, block.title, self.page.language)) + "\n"
 
     def table(self, block: Block) -> str:
         text = data.table(block, self.page.language, self.from_source)

@@ -31,7 +31,7 @@ def _cells(page: Page, home: str) -> Iterator[tuple[str, ...]]:
             yield (piece,)
         else:
             drawn = results.drawn(piece)
-            svg = drawn.read_text(encoding="utf-8") if drawn else ""
+            svg = results.figure(drawn, page.language) if drawn else ""
             yield _quiet(piece.code.rstrip("\n")), results.printed(piece), svg
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from mhsite.source import DOCS, Section, SourceError, of_file, shown_section
+from mhsite.source import DOCS, LANGUAGES, Section, SourceError, of_file, shown_section
 
 HEADING = re.compile(r"(?P<level>#{1,6}) (?P<title>.+?)(?: \{ #(?P<value>[\w.-]+) \})?")
 INCLUDE = re.compile(r'--8<-- "(?P<value>[^"]+)"')
@@ -46,11 +46,12 @@ class Block:
     value: str = ""
     title: str = ""
     blocks: tuple[Block, ...] = ()
+    language: str = "en"
 
     @cached_property
     def section(self) -> Section:
         """The section that an include shows."""
-        return shown_section(self.value)
+        return shown_section(self.value, self.language)
 
     @property
     def mark(self) -> str:
@@ -75,7 +76,7 @@ class Page:
 
     @property
     def language(self) -> str:
-        return self.path.relative_to(DOCS).parts[0]
+        return language(self.path)
 
     @property
     def name(self) -> str:
@@ -125,6 +126,11 @@ def _walk(blocks: tuple[Block, ...], *, folded: bool = True) -> Iterator[Block]:
             yield from _walk(block.blocks, folded=folded)
 
 
+def language(path: Path) -> str:
+    """The folder of docs that a page lies in."""
+    return path.relative_to(DOCS).parts[0]
+
+
 @of_file
 def read(path: Path) -> Page:
     return parse(path.read_text(encoding="utf-8"), path)
@@ -144,6 +150,7 @@ def parse(text: str, path: Path | None = None) -> Page:
 class _Parser:
     def __init__(self, text: str, path: Path | None):
         self.lines, self.path, self.at = text.splitlines(keepends=True), path, 0
+        self.language = language(path) if path else LANGUAGES[0]
 
     def blocks(self, end: str) -> Iterator[Block]:
         """The blocks from here to the line ``end``, or to the end of the page."""
@@ -196,7 +203,8 @@ class _Parser:
         raise SourceError(f"{self.lines[begin].strip()} has no end", self.path, begin + 1)
 
     def made(self, kind: str, begin: int, value="", title="", **_) -> Block:
-        return Block(kind, begin + 1, "".join(self.lines[begin : self.at]), value, title)
+        text = "".join(self.lines[begin : self.at])
+        return Block(kind, begin + 1, text, value, title, language=self.language)
 
 
 def spans(text: str, line: int = 1) -> list[Span]:

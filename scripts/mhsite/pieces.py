@@ -51,9 +51,9 @@ def formula(tex: str, *, display: bool) -> str:
     return f'<div class="mh-formula" tabindex="0">{html}</div>' if display else html
 
 
-def figure(target: str, alt: str) -> str:
+def figure(target: str, alt: str, language: str) -> str:
     """A figure in the page itself, so that it takes the page's colours and its font."""
-    svg = results.figure(target).read_text(encoding="utf-8").strip()
+    svg = results.figure(target, language)
     label = f'<svg class="mh-figure" data-search-exclude role="img" aria-label="{escape(alt)}" '
     return svg.replace("<svg ", label, 1)
 

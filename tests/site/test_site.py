@@ -13,7 +13,8 @@ from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
 from mhsite import data
 from mhsite.page import page_paths, read, skeleton
-from mhsite.source import DOCS, LANGUAGES, shown_section
+from mhsite.source import DOCS, LANGUAGES, STORIES, shown_section
+from test_languages import masked
 
 from mhattn.plots import COLORS
 
@@ -297,7 +298,11 @@ def blocks(site, language, page):
 
 @each_page
 def test_both_languages_give_the_same_code(site, page):
-    assert blocks(site, "zh", page) == blocks(site, "en", page)
+    english, chinese = blocks(site, "en", page), blocks(site, "zh", page)
+    if (STORIES / page.replace(".md", ".zh.pycon")).is_file():  # test_languages.py compares more
+        assert list(map(masked, chinese)) == list(map(masked, english))
+    else:
+        assert chinese == english
 
 
 class Bare(ast.NodeTransformer):

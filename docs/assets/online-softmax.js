@@ -6,8 +6,8 @@ const WORDS = {
   en: { scores: "scores", step: "step", back: "back", reset: "reset",
         columns: ["score s", "maximum m", "old sum × factor", "+ new term", "= sum ℓ"],
         done: "weights" },
-  zh: { scores: "得分", step: "下一步", back: "上一步", reset: "还原",
-        columns: ["得分 s", "最大值 m", "旧的和 × 系数", "+ 新的一项", "= 和 ℓ"],
+  zh: { scores: "分数", step: "下一步", back: "上一步", reset: "还原",
+        columns: ["分数 s", "最大值 m", "旧的和 × 系数", "+ 新的一项", "= 和 ℓ"],
         done: "注意力权重" },
 }
 const SCORES = [1, 3, 2, 5, 4]

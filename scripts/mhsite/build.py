@@ -64,7 +64,8 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
 
 def finish(language: str, site: Path) -> None:
     """Let a language's pages be found."""
-    search.write(pages(language), site / "search" / "search_index.json")
+    found = [read(DOCS / language / path) for path in page_paths(language)]
+    search.write(found, site / "search" / "search_index.json")
 
 
 def commit_time() -> str:

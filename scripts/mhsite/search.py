@@ -20,7 +20,7 @@ import jieba
 
 from mhsite import data, pieces
 from mhsite.page import Block, Page, Span, keys, parse, with_spans
-from mhsite.source import ROOT
+from mhsite.source import ROOT, of_file
 
 BEHIND = ("reference/", "glossary/", "bibliography/")  # the chapters
 MARKUP = re.compile(
@@ -134,11 +134,17 @@ def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
 
     What they do is said in English alone.
     """
-    module = griffe.load(name, search_paths=[ROOT])
+    module = _module(pieces.module_of(name))
     said = language == "en"
     yield about(module) if said else ""
     for member in members(module):
         yield f"#{member.path}", member.name, about(member) if said else ""
+
+
+@of_file
+def _module(path: Path) -> griffe.Module:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return griffe.visit(name, path, path.read_text(encoding="utf-8"))
 
 
 def members(parent: griffe.Object) -> Iterator[griffe.Object]:

@@ -210,6 +210,36 @@ def test_search_index_is_light(site, language):
     assert len(gzip.compress(index.read_bytes())) < INDEX_LIMIT
 
 
+@each_language
+def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
+    """As they stand in the HTML; the index is made without it."""
+    home = site / address(language, "index.md")
+    index = json.loads((home / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert index["config"]["lang"] == [language]
+    indexed, lost = {}, {}
+    for document in index["docs"]:
+        page, _, anchor = document["location"].partition("#")
+        indexed.setdefault(page, {})[anchor] = f"{document['title']} {document['text']}"
+    for page in PAGES:
+        article = copy.copy(html(site, language, page).article)
+        found = indexed[address("en", page)]
+        ids = {heading["id"] for heading in article.select(":is(h1, h2, h3, h4)[id]")}
+        assert ids - {article.h1["id"]} == found.keys() - {""}
+        if page == "reference.md":  # its docstrings are English
+            assert found.keys() > {"mhattn.masks.causal_mask"}
+            continue
+        for unsearched in article.select(".katex, .highlight, svg, .mh-downloads, .mh-result"):
+            unsearched.decompose()
+        seen = re.findall(
+            r"[A-Za-z]{3,}|[\u4e00-\u9fff]+",
+            "\n".join(paragraph.get_text("\n") for paragraph in article.select("p, li, td")),
+        )
+        words = "".join(found.values()).replace("\u200b", "")
+        if missing := {word for word in seen if word not in words}:
+            lost[page] = missing
+    assert lost == {}
+
+
 def test_colours_of_page_and_figures_are_the_same():
     css = (DOCS / "assets" / "site.css").read_text(encoding="utf-8")
     light = re.search(r"^\[data-md-color-scheme\] \{(.*?)\}", css, re.S | re.M)[1]

@@ -101,7 +101,9 @@ def _copied(inner: str, language: str, runs: str) -> str:
     if language == "pycon":
         inner = OUTPUT.sub(r'<span class="go">\1\n</span>', inner)
         taken = plain_text(NOT_COPIED.sub("", inner)).rstrip("\n")
-    start = f'<div class="language-{language} highlight" data-search-exclude'
+    lines = plain_text(inner).strip("\n").count("\n") + 1  # so that its height is known (site.css)
+    start = f'<div class="language-{language} highlight" style="--lines: {lines}"'
+    start += " data-search-exclude"
     if runs != taken:
         attribute = escape(runs, quote=True).replace("\n", "&#10;")
         start += f' data-copy="{attribute}"'

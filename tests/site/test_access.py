@@ -37,6 +37,12 @@ SCROLLING = """selector => [...document.querySelectorAll(selector)]
     .map(each => `${each.scrollWidth} > ${each.clientWidth}: ${each.textContent.slice(0, 200)}`)"""
 
 
+HEIGHTS = """() => [...document.querySelectorAll('[style*="--lines"]')].filter(each => {
+    const announced = getComputedStyle(each).containIntrinsicHeight.match(/[\\d.]+px/)
+    return !(Math.abs(each.getBoundingClientRect().height - parseFloat(announced)) < 2)
+}).map(each => each.textContent.slice(0, 100))"""
+
+
 @functools.cache
 def axe():
     """axe-core's script, as package-lock.json beside this file pins it."""
@@ -85,3 +91,10 @@ def test_axe_finds_nothing_serious(page):
         assert page.get_attribute("body", "data-md-color-scheme") == scheme
         found[scheme] = page.evaluate(VIOLATIONS, rules)
     assert found == {"default": [], "slate": []}
+
+
+def test_code_takes_the_height_that_its_lines_announce(page):
+    page.set_viewport_size(PHONE)
+    page.evaluate(LAID_OUT)
+    wrong = page.evaluate(HEIGHTS)
+    assert wrong == []

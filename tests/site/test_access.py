@@ -38,6 +38,7 @@ SCROLLING = """selector => [...document.querySelectorAll(selector)]
 
 
 HEIGHTS = """() => [...document.querySelectorAll('[style*="--lines"]')].filter(each => {
+    each.style.display = 'flow-root'  // as content-visibility makes it
     const announced = getComputedStyle(each).containIntrinsicHeight.match(/[\\d.]+px/)
     return !(Math.abs(each.getBoundingClientRect().height - parseFloat(announced)) < 2)
 }).map(each => each.textContent.slice(0, 100))"""

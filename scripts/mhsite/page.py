@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
-from mhsite.source import DOCS, Section, SourceError, shown_section
+from mhsite.source import DOCS, LANGUAGES, Section, SourceError, shown_section
 
 HEADING = re.compile(r"(?P<level>#{1,6}) (?P<title>.+?)(?: \{ #(?P<value>[\w.-]+) \})?")
 INCLUDE = re.compile(r'--8<-- "(?P<value>[^"]+)"')
@@ -21,6 +21,7 @@ FIGURE = re.compile(r"!\[(?P<title>[^\]]*)\]\((?P<value>[^)\s]+)\)")
 OPEN = re.compile(r"(?P<bar>/{3,}) (?P<value>[\w-]+)(?: \| (?P<title>.*))?")
 API = re.compile(r"::: (?P<value>[\w.]+)")
 TABLE = re.compile(r"<!-- (?P<value>[\w-]+(?: [\w-]+)?)(?: \| (?P<title>.+))? -->")
+NEEDS = re.compile(r"<!-- needs (?P<value>[\w/-]+\.md(?: [\w/-]+\.md)*) -->")
 SPAN = re.compile(
     r"(?P<code>(?P<ticks>`+)(?:(?!\n\n).)+?(?P=ticks))"
     r"|(?<!\\)\$(?P<math>(?!\s)(?:\\.|(?!\n\n)[^\\$])+?(?<!\s))\$"
@@ -45,11 +46,12 @@ class Block:
     value: str = ""
     title: str = ""
     blocks: tuple[Block, ...] = ()
+    language: str = "en"
 
     @cached_property
     def section(self) -> Section:
         """The section that an include shows."""
-        return shown_section(self.value)
+        return shown_section(self.value, self.language)
 
     @property
     def mark(self) -> str:
@@ -74,7 +76,7 @@ class Page:
 
     @property
     def language(self) -> str:
-        return self.path.relative_to(DOCS).parts[0]
+        return language(self.path)
 
     @property
     def name(self) -> str:
@@ -103,15 +105,30 @@ class Page:
     def has_code(self) -> bool:
         return any(block.kind == "include" for block in self.walk())
 
+    @property
+    def needs(self) -> list[str]:
+        """The pages that should be read before: ``attention.md``."""
+        return [name for b in self.blocks if b.kind == "needs" for name in b.value.split()]
+
+    def unfolded(self) -> Iterator[Block]:
+        """Every block but those that a reader has to unfold."""
+        return _walk(self.blocks, folded=False)
+
     def walk(self) -> Iterator[Block]:
         """Every block, those within admonitions after the admonition itself."""
         return _walk(self.blocks)
 
 
-def _walk(blocks: tuple[Block, ...]) -> Iterator[Block]:
+def _walk(blocks: tuple[Block, ...], *, folded: bool = True) -> Iterator[Block]:
     for block in blocks:
         yield block
-        yield from _walk(block.blocks)
+        if folded or block.value != "details":
+            yield from _walk(block.blocks, folded=folded)
+
+
+def language(path: Path) -> str:
+    """The folder of docs that a page lies in."""
+    return path.relative_to(DOCS).parts[0]
 
 
 def read(path: Path) -> Page:
@@ -137,6 +154,7 @@ def parse(text: str, path: Path | None = None) -> Page:
 class _Parser:
     def __init__(self, text: str, path: Path | None):
         self.lines, self.path, self.at = text.splitlines(keepends=True), path, 0
+        self.language = language(path) if path else LANGUAGES[0]
 
     def blocks(self, end: str) -> Iterator[Block]:
         """The blocks from here to the line ``end``, or to the end of the page."""
@@ -159,7 +177,7 @@ class _Parser:
         begin, line = self.at, self.lines[self.at].rstrip()
         self.at += 1
         for kind, pattern in {
-            "heading": HEADING, "figure": FIGURE, "api": API, "table": TABLE
+            "heading": HEADING, "figure": FIGURE, "api": API, "table": TABLE, "needs": NEEDS
         }.items():  # fmt: skip
             if match := pattern.fullmatch(line):
                 kind = "widget" if line.startswith("<!-- widget ") else kind
@@ -189,7 +207,8 @@ class _Parser:
         raise SourceError(f"{self.lines[begin].strip()} has no end", self.path, begin + 1)
 
     def made(self, kind: str, begin: int, value="", title="", **_) -> Block:
-        return Block(kind, begin + 1, "".join(self.lines[begin : self.at]), value, title)
+        text = "".join(self.lines[begin : self.at])
+        return Block(kind, begin + 1, text, value, title, language=self.language)
 
 
 def spans(text: str, line: int = 1) -> list[Span]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from html import escape, unescape
 
-from mhsite import katex, results
-from mhsite.page import Block, Page
+from mhsite import cells, data, katex, results
+from mhsite.page import Block, Page, with_spans
 from mhsite.source import DOCS, SourceError
 
+WITH_WORDS = ("prose", "heading", "block")
+WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
+SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
+TIME = {"en": "{} min", "zh": "约 {} 分钟"}
+NEEDS = {"en": ("Needs: ", ", "), "zh": ("先读：", "、")}
 DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
 }
+NOT_READ = ("index.md", "reference.md", "glossary.md", "bibliography.md")  # from top to bottom
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
@@ -49,9 +56,9 @@ def formula(tex: str, *, display: bool) -> str:
     return f'<div class="mh-formula" tabindex="0">{html}</div>' if display else html
 
 
-def figure(target: str, alt: str) -> str:
+def figure(target: str, alt: str, language: str) -> str:
     """A figure in the page itself, so that it takes the page's colours and its font."""
-    svg = results.figure(target).read_text(encoding="utf-8").strip()
+    svg = results.figure(target, language)
     label = f'<svg class="mh-figure" data-search-exclude role="img" aria-label="{escape(alt)}" '
     return svg.replace("<svg ", label, 1)
 
@@ -71,13 +78,35 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>{script}'
 
 
-def downloads(page: Page, address: Callable[[str], str]) -> str:
-    """The line below the title of a page with code; ``address`` is that of a file of the site."""
-    if not page.has_code:
-        return ""
-    up = address("downloads/" + page.name.removesuffix(".md"))
-    links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
-    return f'<p class="mh-downloads">{DOWNLOADS[page.language].format(*links)}</p>'
+def minutes(page: Page) -> int:
+    """How long a reader takes for what isn't folded."""
+    shown = list(page.unfolded())
+    prose = [b.text if b.kind == "prose" else b.title for b in shown if b.kind in WITH_WORDS]
+    text = "\n".join(with_spans(each, lambda span: " x ") for each in prose)
+    code = "\n".join(cells.text(block.section) for block in shown if block.kind == "include")
+    seconds = len(WORD.findall(text)) * SECONDS[page.language]
+    return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
+
+
+def about(page: Page, address: Callable[[str], str]) -> str:
+    """The line below a page's title: how long it takes, what it needs, the code to run.
+
+    ``address`` is that of a file of the site.
+    """
+    parts = [] if page.name in NOT_READ else [TIME[page.language].format(minutes(page))]
+    if page.needs:
+        word, comma = NEEDS[page.language]
+        parts.append(word + comma.join(_link(name, page, address) for name in page.needs))
+    if page.has_code:
+        up = address("downloads/" + page.name.removesuffix(".md"))
+        links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
+        parts.append(DOWNLOADS[page.language].format(*links))
+    return f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
+
+
+def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
+    url = address(Page((), page.folder / name).url.rstrip("/") or ".")
+    return f'<a href="{url}/">{data.title(name, page.language)}</a>'
 
 
 def slim_index(index: str) -> str:

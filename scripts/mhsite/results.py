@@ -10,7 +10,8 @@ from pathlib import Path
 
 import stories
 
-from mhsite.source import LABS, ROOT, STORIES, Section, SourceError
+from mhsite import words
+from mhsite.source import LABS, ROOT, STORIES, Section, SourceError, told_in
 
 _folders: dict[str, Path] = {}
 
@@ -47,32 +48,41 @@ def differences() -> list[str]:
     return [text for folder in _folders.values() for text in stories.differences(folder)]
 
 
-def figures() -> dict[str, Path]:
-    """Every figure under the name that pages give it: ``masks/picture.svg``."""
-    return {
-        f"{name}/{figure.name}": figure
-        for name, folder in folders().items()
-        for figure in sorted(folder.glob("*.svg"))
-    }
+def figures(language: str) -> dict[str, str]:
+    """Every figure under the name that pages give it, ``masks/picture.svg``, in a language."""
+    names = [
+        f"{name}/{path.name}"
+        for name in folders()
+        if not name.endswith(".zh")
+        for path in sorted(_folder(name, language).glob("*.svg"))
+    ]
+    return {name: figure(name, language) for name in names}
 
 
-def figure(target: str) -> Path:
-    """The file of a figure that a page shows as ``figures/masks/picture.svg``."""
+def figure(target: str, language: str) -> str:
+    """The SVG that a page shows as ``figures/masks/picture.svg``, with words in its language."""
     name = target.split("figures/")[-1].split("/")
-    path = folders().get(name[0], ROOT).joinpath(*name[1:])
+    path = _folder(name[0], language).joinpath(*name[1:])
     if len(name) != 2 or not path.is_file():
         raise SourceError(f"no story draws {target}")
-    return path
+    svg = path.read_text(encoding="utf-8").strip()
+    told = told_in(language, name[0]) in folders()
+    return svg if told else words.in_chinese(svg)
+
+
+def _folder(name: str, language: str) -> Path:
+    """The results of a story in this language, or of the only one that there is."""
+    return folders().get(told_in(language, name)) or folders().get(name, ROOT)
 
 
 def printed(section: Section) -> str:
     return _output(section)["text"]
 
 
-def drawn(section: Section) -> Path | None:
-    """The figure that a section left open."""
+def drawn(section: Section) -> str | None:
+    """The figure that a section left open, as pages call it: ``masks/picture.svg``."""
     name = _output(section)["figure"]
-    return folders()[section.path.stem] / name if name else None
+    return f"{section.path.name.split('.')[0]}/{name}" if name else None
 
 
 def _output(section: Section) -> dict:

@@ -111,15 +111,26 @@ def sections(path: Path) -> dict[str, Section]:
     return found
 
 
-def shown_section(reference: str) -> Section:
-    """The section that ``--8<-- "reference"`` shows, as in ``masks.pycon:causal``."""
+def shown_section(reference: str, language: str = "en") -> Section:
+    """The section that ``--8<-- "reference"`` shows, as in ``masks.pycon:causal``.
+
+    A Chinese page shows that of ``masks.zh.pycon``, if there is such a story.
+    """
     file, _, name = reference.partition(":")
+    if (twin := STORIES / told_in(language, file)).is_file():
+        file = twin.name
     for base in (STORIES, LABS, ROOT):
         if (path := base / file).is_file():
             if name not in (found := sections(path)):
                 raise SourceError(f"there is no section {name!r}", path)
             return found[name]
     raise SourceError(f"there is no file {file!r} in docs/stories, docs/labs or the project")
+
+
+def told_in(language: str, file: str) -> str:
+    """The name of a story, or of the folder of its figures, in a language."""
+    name, dot, ending = file.partition(".")
+    return file if language == "en" else f"{name}.{language}{dot}{ending}"
 
 
 def console_code(text: str) -> str:

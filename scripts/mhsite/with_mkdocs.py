@@ -77,9 +77,8 @@ def lab(made: str, notebook, config) -> str:
         block = next(sections)
         parts.append(cells.shown(block.section))
         if drawn := results.drawn(block.section):
-            name = f"{block.section.path.stem}/{drawn.name}"
-            parts.append(f"<p>{pieces.figure(name, alts[name])}</p>")
-    text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.downloads(page, page.up), 1)
+            parts.append(f"<p>{pieces.figure(drawn, alts[drawn], page.language)}</p>")
+    text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.about(page, page.up), 1)
     root = posixpath.relpath(".", page.url) + "/"  # a notebook links to the published site
     return text.replace(f'href="{config.site_url}', f'href="{root}')
 

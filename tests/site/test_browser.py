@@ -196,7 +196,7 @@ def test_keyboard_reaches_content_and_answers(open_page, site):
 def test_page_reads_without_scripts(open_page, language):
     page = open_page(address(language, "attention.md"), java_script_enabled=False)
     assert page.locator("h1").is_visible()
-    assert page.locator("article p:not(.mh-downloads)").first.is_visible()
+    assert page.locator("article p:not(.mh-about)").first.is_visible()
     assert page.locator(".katex-display").first.is_visible()
     assert page.locator(".katex-display").first.bounding_box()["height"] > 15
     assert page.locator("svg.mh-figure").first.is_visible()

@@ -94,13 +94,16 @@ def test_display_math_stands_on_lines_of_its_own(language, page):
 @pytest.mark.parametrize("story", stories.all_stories(), ids=lambda story: story.name)
 def test_every_section_is_shown(story, language):
     shown = values(language, "include")
-    assert [name for name in sections(story) if f"{story.name}:{name}" not in shown] == []
+    file = story.name.replace(".zh.", ".")  # pages of both languages name the English one
+    assert [name for name in sections(story) if f"{file}:{name}" not in shown] == []
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_figure_is_shown(story_results, language):
     drawn = {
-        f"{n}/{svg.name}" for n, folder in story_results.items() for svg in folder.glob("*.svg")
+        f"{name.removesuffix('.zh')}/{svg.name}"
+        for name, folder in story_results.items()
+        for svg in folder.glob("*.svg")
     }
     shown = {value.split("figures/")[-1] for value in values(language, "figure")}
     assert drawn - shown == set(), "drawn, but on no page"

@@ -18,7 +18,8 @@ import pytest
 from bs4 import BeautifulSoup, Comment
 from mhsite import data
 from mhsite.page import page_paths, read, skeleton
-from mhsite.source import DOCS, LABS, LANGUAGES, shown_section
+from mhsite.source import DOCS, LABS, LANGUAGES, STORIES, shown_section
+from test_languages import masked
 
 from mhattn.plots import COLORS
 
@@ -190,7 +191,7 @@ def test_404_leads_home_in_both_languages(site, root_url):
 @each_side
 def test_downloads_are_offered(site, language, page):
     soup = html(site, language, page)
-    links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-downloads a[download]")}
+    links = {a["href"].rsplit(".", 1)[-1] for a in soup.select(".mh-about a[download]")}
     has_code = any(part.kind == "include" for part in skeleton(source(language, page)))
     assert links == ({"ipynb", "py"} if has_code else set())
 
@@ -285,7 +286,11 @@ def blocks(site, language, page):
 
 @each_page
 def test_both_languages_give_the_same_code(site, page):
-    assert blocks(site, "zh", page) == blocks(site, "en", page)
+    english, chinese = blocks(site, "en", page), blocks(site, "zh", page)
+    if (STORIES / page.replace(".md", ".zh.pycon")).is_file():  # test_languages.py compares more
+        assert list(map(masked, chinese)) == list(map(masked, english))
+    else:
+        assert chinese == english
 
 
 class Bare(ast.NodeTransformer):

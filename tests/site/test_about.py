@@ -1,0 +1,77 @@
+"""The line below a page's title: minutes, what it needs, downloads."""
+
+import pytest
+from mhsite import extension, page, pieces
+from mhsite.source import DOCS, Section, SourceError
+
+SECTION = '```pycon\n--8<-- "attention.pycon:mix"\n```\n'
+CODE = ">>> x = 1\n>>> for i in x:\n...     print(i)\n1\n2\n3\n>>> x\n>>> x\n>>> x"  # 6 lines
+
+
+@pytest.fixture(autouse=True)
+def story(monkeypatch):
+    section = Section(DOCS / "a.pycon", "mix", 1, CODE)
+    monkeypatch.setattr(page, "shown_section", lambda reference: section)
+
+
+def parse(text, language="en", name="masks.md"):
+    return page.parse(text, DOCS / language / name)
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "minutes"),
+    [
+        ("en", "One `two three` $four$ [five](masks.md), six's sev-en. " * 44, 2),  # 308 words
+        ("en", "word " * 219, 1),  # with the title 220
+        ("en", "word " * 220, 2),
+        ("zh", "字" * 399, 1),  # with the title 400
+        ("zh", "字，" * 400, 2),
+        ("zh", "字 `code` 的 SDPA。" * 225, 3),  # 900 characters and words
+        ("en", SECTION * 10, 5),  # 240 s of code and a word
+        ("en", "/// details | Answer\n" + "word " * 9_000 + "\n" + SECTION + "///\n", 1),
+        ("en", "/// note | Title\n" + "word " * 218 + "\n///\n", 1),  # with titles 220
+        ("en", "/// note | Title\n" + "word " * 219 + "\n///\n", 2),
+    ],
+)
+def test_minutes_are_those_of_what_is_not_folded(language, words, minutes):
+    title = "字" if language == "zh" else "Title"
+    made = parse(f"# {title} {{ #title }}\n\n{words}\n", language)
+    assert pieces.minutes(made) == minutes
+
+
+NEEDED = ("attention.md", "labs/every-head.md")
+
+
+def line(language, name, text):
+    return pieces.about(parse(text, language, name), str)
+
+
+def test_line_in_both_languages():
+    text = "# T { #t }\n\n<!-- needs attention.md labs/every-head.md -->\n"
+    names = [page.read(DOCS / "en" / name).headings[0].title for name in NEEDED]
+    first, second = (name.split(":")[0] for name in names)
+    assert line("en", "masks.md", text) == (
+        f'<p class="mh-about">1 min · Needs: <a href="attention/">{first}</a>, '
+        f'<a href="labs/every-head/">{second}</a></p>'
+    )
+    made = line("zh", "masks.md", text + SECTION)
+    assert made.startswith('<p class="mh-about">约 1 分钟 · 先读：<a href="attention/">')
+    assert "</a>、<a" in made
+    assert made.endswith('自己运行：<a href="downloads/masks.ipynb" download>笔记本</a> · '
+                         '<a href="downloads/masks.py" download>脚本</a></p>')  # fmt: skip
+
+
+def test_what_is_looked_up_takes_no_time():
+    for name in ("index.md", "reference.md", "glossary.md", "bibliography.md"):
+        assert line("en", name, "# T { #t }\n") == ""
+
+
+def test_a_page_that_is_not_there_is_an_error_with_its_line():
+    made = parse("# T { #t }\n\n<!-- needs masks.md nosuch.md -->\n")
+    with pytest.raises(SourceError, match=r"masks.md:3: there is no page nosuch.md"):
+        extension.check(made)
+
+
+def test_both_languages_need_the_same():
+    made = parse("# T { #t }\n\n<!-- needs attention.md masks.md -->\n")
+    assert [part.value for part in page.skeleton(made)][1:] == ["attention.md masks.md"]

@@ -1,8 +1,10 @@
 """The files of the built site: pages, links, downloads, and the code that can be copied."""
 
 import ast
+import copy
 import functools
 import gzip
+import json
 import re
 from collections import Counter
 from urllib.parse import unquote, urljoin, urlsplit

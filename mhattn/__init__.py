@@ -1,135 +1,70 @@
-"""Multi-head attention, written to be read."""
+"""Multi-head attention, written to be read.
+
+A module of the package is imported when one of its names is asked for: counting costs loads no
+torch, and nothing but drawing loads matplotlib.
+"""
 
 import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from mhattn.cache import KVCache, LinearState
-from mhattn.costs import AttentionCost, CostStep, attention_cost
-from mhattn.flex import (
-    alibi_mod,
-    causal_mod,
-    padding_mod,
-    strided_mod,
-    window_block_mask,
-    window_mod,
-)
-from mhattn.functional import (
-    attention,
-    attention_scores,
-    attention_weights,
-    fold_heads,
-    masked_softmax,
-    merge_heads,
-    repeat_heads,
-    softmax_over_keys,
-    split_heads,
-    unfold_heads,
-)
-from mhattn.fused import attend_in_groups, fused_attention
-from mhattn.gradients import AttentionGradients, attention_gradients
-from mhattn.grouping import pool_kv_heads
-from mhattn.latent import (
-    LatentAttention,
-    latent_attention,
-    latent_attention_absorbed,
-    latent_attention_expanded,
-)
-from mhattn.linear import (
-    elu_plus_one,
-    linear_attention,
-    linear_attention_weights,
-    recurrent_linear_attention,
-)
-from mhattn.masks import causal_mask, padding_mask, sink_mask, strided_mask, window_mask
-from mhattn.model_sizes import LatentSizes, ModelSizes, known_model, known_models
-from mhattn.modules import MultiHeadAttention
-from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
-from mhattn.relative import LearnedBias, RelativePosition, relative_attention
-from mhattn.sparse import local_attention, strided_attention
-from mhattn.tables import table
-from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
-from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
-from mhattn.timing import measure_seconds, peak_bytes
-from mhattn.tracing import Trace, TraceStep, trace
+NAMES = {  # of each module, what the package exports
+    "cache": "KVCache LinearState",
+    "costs": (
+        "AttentionCost CostStep attention_cost kv_cache_bytes kv_cache_numbers "
+        "latent_multiplications latent_parameters"
+    ),
+    "flex": "alibi_mod causal_mod padding_mod strided_mod window_block_mask window_mod",
+    "functional": (
+        "attention attention_scores attention_weights fold_heads masked_softmax merge_heads "
+        "repeat_heads softmax_over_keys split_heads unfold_heads"
+    ),
+    "fused": "attend_in_groups fused_attention",
+    "gradients": "AttentionGradients attention_gradients",
+    "grouping": "pool_kv_heads",
+    "latent": (
+        "LatentAttention latent_attention latent_attention_absorbed latent_attention_expanded"
+    ),
+    "linear": "elu_plus_one linear_attention linear_attention_weights recurrent_linear_attention",
+    "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
+    "model_sizes": "LatentSizes ModelSizes known_model known_models",
+    "modules": "MultiHeadAttention",
+    "plots": "plot_heads plot_weights",
+    "positions": "Alibi Position Rotary sinusoidal_positions",
+    "relative": "LearnedBias RelativePosition relative_attention",
+    "sparse": "local_attention strided_attention",
+    "tables": "table",
+    "tasks": "GatherModel LinkedTokens balanced linked_tokens train_models",
+    "tiled": "Sums block_sums merge_sums tiled_attention tiles",
+    "timing": "measure_seconds peak_bytes",
+    "tracing": "Trace TraceStep trace",
+}
+MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}
 
-if TYPE_CHECKING:
-    from mhattn.plots import plot_heads, plot_weights
-
-
-__all__ = [
-    "Alibi",
-    "AttentionCost",
-    "AttentionGradients",
-    "CostStep",
-    "GatherModel",
-    "KVCache",
-    "LatentAttention",
-    "LatentSizes",
-    "LearnedBias",
-    "LinearState",
-    "LinkedTokens",
-    "ModelSizes",
-    "MultiHeadAttention",
-    "Position",
-    "RelativePosition",
-    "Rotary",
-    "Sums",
-    "Trace",
-    "TraceStep",
-    "alibi_mod",
-    "attend_in_groups",
-    "attention",
-    "attention_cost",
-    "attention_gradients",
-    "attention_scores",
-    "attention_weights",
-    "balanced",
-    "block_sums",
-    "causal_mask",
-    "causal_mod",
-    "elu_plus_one",
-    "fold_heads",
-    "fused_attention",
-    "known_model",
-    "known_models",
-    "latent_attention",
-    "latent_attention_absorbed",
-    "latent_attention_expanded",
-    "linear_attention",
-    "linear_attention_weights",
-    "linked_tokens",
-    "local_attention",
-    "masked_softmax",
-    "measure_seconds",
-    "merge_heads",
-    "merge_sums",
-    "padding_mask",
-    "padding_mod",
-    "peak_bytes",
-    "plot_heads",
-    "plot_weights",
-    "pool_kv_heads",
-    "recurrent_linear_attention",
-    "relative_attention",
-    "repeat_heads",
-    "sink_mask",
-    "sinusoidal_positions",
-    "softmax_over_keys",
-    "split_heads",
-    "strided_attention",
-    "strided_mask",
-    "strided_mod",
-    "table",
-    "tiled_attention",
-    "tiles",
-    "trace",
-    "train_models",
-    "unfold_heads",
-    "window_block_mask",
-    "window_mask",
-    "window_mod",
-]
+if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.cache import *
+    from mhattn.costs import *
+    from mhattn.flex import *
+    from mhattn.functional import *
+    from mhattn.fused import *
+    from mhattn.gradients import *
+    from mhattn.grouping import *
+    from mhattn.latent import *
+    from mhattn.linear import *
+    from mhattn.masks import *
+    from mhattn.model_sizes import *
+    from mhattn.modules import *
+    from mhattn.plots import *
+    from mhattn.positions import *
+    from mhattn.relative import *
+    from mhattn.sparse import *
+    from mhattn.tables import *
+    from mhattn.tasks import *
+    from mhattn.tiled import *
+    from mhattn.timing import *
+    from mhattn.tracing import *
+else:
+    __all__ = sorted(MODULE_OF)
 
 try:
     __version__ = version("mhattn")
@@ -138,7 +73,13 @@ except PackageNotFoundError:  # a checkout that is not installed
 
 
 def __getattr__(name: str) -> Any:
-    """Import what draws when it is asked for: importing the package doesn't load matplotlib."""
-    if name in ("plot_heads", "plot_weights"):
-        return getattr(importlib.import_module("mhattn.plots"), name)
+    """Import the module that has the name, or that is called so."""
+    if name in NAMES:
+        return importlib.import_module(f"mhattn.{name}")
+    if name in MODULE_OF:
+        return getattr(importlib.import_module(f"mhattn.{MODULE_OF[name]}"), name)
     raise AttributeError(f"module 'mhattn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *MODULE_OF})

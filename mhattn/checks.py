@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mhattn import integers
+from mhattn.integers import divides as divides
+
 __all__: list[str] = []  # each check is for one function of the package
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
@@ -64,21 +67,21 @@ def vectors(key_vectors: Any, value_vectors: Any, query: Tensor, value: Tensor) 
             raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
 
 
-def latents(query: Any, kept: Any, k_up: Tensor, v_up: Tensor) -> None:
+def latents(query: Any, kept: Any, k_b: Tensor, v_b: Tensor) -> None:
     floats("query", query)
     axes("query", query, 4, exactly=True)
     floats("kept", kept)
     axes("kept", kept, 4, exactly=True)
-    for name, x in (("k_up", k_up), ("v_up", v_up)):
+    for name, x in (("k_b", k_b), ("v_b", v_b)):
         axes(name, x, 3, exactly=True)
-        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_up.shape[-1]):
-            rule = f"(H={query.shape[1]}, ..., R={k_up.shape[-1]})"
+        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_b.shape[-1]):
+            rule = f"(H={query.shape[1]}, ..., R={k_b.shape[-1]})"
             raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
-    turned = query.shape[-1] - k_up.shape[1]
+    turned = query.shape[-1] - k_b.shape[1]
     if turned < 0:
-        rule = f"at least D={k_up.shape[1]} wide, as k_up"
+        rule = f"at least D={k_b.shape[1]} wide, as k_b"
         raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
-    row = (query.shape[0], 1, kept.shape[2], k_up.shape[-1] + turned)
+    row = (query.shape[0], 1, kept.shape[2], k_b.shape[-1] + turned)
     if tuple(kept.shape) != row:
         letters = f"(B, 1, S, R + D_R) = ({row[0]}, 1, S, {row[-1]})"
         raise ValueError(f"kept must be {letters}, got {tuple(kept.shape)}")
@@ -174,16 +177,9 @@ def sequence(name: str, x: Any, width_name: str, width: int) -> None:
         raise ValueError(f"{name} must be {rule}, got shape {tuple(x.shape)}")
 
 
-def divides(name: str, number: int, what: str, size: int) -> None:
-    if number < 1 or size % number:
-        raise ValueError(f"{name} must divide {what}, {size}, got {number}")
-
-
 def at_least(name: str, number: int, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int | torch.SymInt):
-        raise TypeError(f"{name} must be an integer, got {type(number).__name__}")
-    if number < least:
-        raise ValueError(f"{name} must be at least {least}, got {number}")
+    if not isinstance(number, torch.SymInt):  # a length inside of a graph
+        integers.at_least(name, number, least)
 
 
 def lengths_of_table(L: int, S: int) -> None:

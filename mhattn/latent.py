@@ -5,13 +5,16 @@ position and is shared by all heads. DeepSeek-AI (2024), https://arxiv.org/abs/2
 Letters of its own: R is the latent's width, D_R the width of the part that is turned.
 """
 
-from typing import Literal, overload
+import functools
+from collections.abc import Callable
+from typing import Literal, Protocol, cast, overload
 
 import torch
 from torch import Tensor, nn
 
 from mhattn import checks as check
 from mhattn.cache import KVCache
+from mhattn.costs import latent_multiplications
 from mhattn.functional import attention, merge_heads, split_heads
 from mhattn.positions import Attended, Rotary
 
@@ -27,8 +30,8 @@ __all__ = [
 def latent_attention(
     query: Tensor,
     kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
+    k_b: Tensor,
+    v_b: Tensor,
     *,
     mask: Tensor | None = ...,
     is_causal: bool = ...,
@@ -39,8 +42,8 @@ def latent_attention(
 def latent_attention(
     query: Tensor,
     kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
+    k_b: Tensor,
+    v_b: Tensor,
     *,
     mask: Tensor | None = ...,
     is_causal: bool = ...,
@@ -51,8 +54,8 @@ def latent_attention(
 def latent_attention(
     query: Tensor,
     kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
+    k_b: Tensor,
+    v_b: Tensor,
     *,
     mask: Tensor | None = ...,
     is_causal: bool = ...,
@@ -63,8 +66,8 @@ def latent_attention(
 def latent_attention(
     query: Tensor,
     kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
+    k_b: Tensor,
+    v_b: Tensor,
     *,
     mask: Tensor | None = None,
     is_causal: bool = False,
@@ -81,8 +84,8 @@ def latent_attention(
     Args:
         query: floats, ``(B, H, L, D + D_R)``; the last ``D_R`` are turned by their positions.
         kept: ``(B, 1, S, R + D_R)``, the latents, and behind each its turned, shared key.
-        k_up: ``(H, D, R)``, from a latent to the rest of each head's key.
-        v_up: ``(H, D_v, R)``, from a latent to each head's value.
+        k_b: ``(H, D, R)``, from a latent to the rest of each head's key.
+        v_b: ``(H, D_v, R)``, from a latent to each head's value.
         mask: as in `attention`.
         is_causal: as in `attention`.
         return_weights: also return the weights.
@@ -102,66 +105,77 @@ def latent_attention(
         >>> latent_attention(query, kept, torch.randn(3, 4, 8), torch.randn(3, 6, 8)).shape
         torch.Size([1, 3, 5, 6])
     """
-    check.latents(query, kept, k_up, v_up)
+    check.latents(query, kept, k_b, v_b)
     if absorb is None:
-        absorb = absorbing_is_cheaper(query.shape[-2], kept.shape[-2], k_up, v_up)
+        count = functools.partial(
+            latent_multiplications,
+            query_len=query.shape[-2],
+            key_len=kept.shape[-2],
+            kv_lora_rank=k_b.shape[-1],
+            qk_nope_head_dim=k_b.shape[1],
+            qk_rope_head_dim=query.shape[-1] - k_b.shape[1],
+            v_head_dim=v_b.shape[1],
+        )
+        absorb = count(absorb=True) < count(absorb=False)
     form = latent_attention_absorbed if absorb else latent_attention_expanded
     return form(
-        query, kept, k_up, v_up, mask=mask, is_causal=is_causal, return_weights=return_weights
+        query, kept, k_b, v_b, mask=mask, is_causal=is_causal, return_weights=return_weights
     )
     # --8<-- [end:latent_attention]
 
 
-# --8<-- [start:absorbing_is_cheaper]
-def absorbing_is_cheaper(L: int, S: int, k_up: Tensor, v_up: Tensor) -> bool:
-    """Compare the multiplications of a head, without those that both forms have in common."""
-    (_, size, rank), value_size = k_up.shape, v_up.shape[1]
-    up = rank * (size + value_size)  # for a key and a value, or for a query and an output
-    absorbed = L * up + L * S * 2 * rank
-    expanded = S * up + L * S * (size + value_size)
-    return absorbed < expanded
-    # --8<-- [end:absorbing_is_cheaper]
+class LatentForm(Protocol):
+    """What type checkers know of both forms: with ``return_weights`` the result is a pair."""
+
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: bool,
+    ) -> Attended: ...
 
 
-@overload
-def latent_attention_expanded(
-    query: Tensor,
-    kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def latent_attention_expanded(
-    query: Tensor,
-    kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def latent_attention_expanded(
-    query: Tensor,
-    kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: bool,
-) -> Attended: ...
+def one_form(function: Callable[..., Attended]) -> LatentForm:
+    return cast(LatentForm, function)
+
+
+@one_form
 # --8<-- [start:latent_attention_expanded]
 def latent_attention_expanded(
     query: Tensor,
     kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
+    k_b: Tensor,
+    v_b: Tensor,
     *,
     mask: Tensor | None = None,
     is_causal: bool = False,
@@ -172,8 +186,8 @@ def latent_attention_expanded(
     Args:
         query: as in `latent_attention`.
         kept: as in `latent_attention`.
-        k_up: as in `latent_attention`.
-        v_up: as in `latent_attention`.
+        k_b: as in `latent_attention`.
+        v_b: as in `latent_attention`.
         mask: as in `attention`.
         is_causal: as in `attention`.
         return_weights: also return the weights.
@@ -191,57 +205,25 @@ def latent_attention_expanded(
         >>> latent_attention_expanded(query, kept, *up).shape
         torch.Size([1, 3, 5, 6])
     """
-    check.latents(query, kept, k_up, v_up)
-    heads, _, rank = k_up.shape
+    check.latents(query, kept, k_b, v_b)
+    heads, _, rank = k_b.shape
     latent, shared = kept[..., :rank], kept[..., rank:]  # (B, 1, S, R), (B, 1, S, D_R)
-    key = torch.einsum("bsr,hdr->bhsd", latent[:, 0], k_up)  # (B, H, S, D)
+    key = torch.einsum("bsr,hdr->bhsd", latent[:, 0], k_b)  # (B, H, S, D)
     key = torch.cat([key, shared.expand(-1, heads, -1, -1)], dim=-1)  # (B, H, S, D + D_R)
-    value = torch.einsum("bsr,hvr->bhsv", latent[:, 0], v_up)  # (B, H, S, D_v)
+    value = torch.einsum("bsr,hvr->bhsv", latent[:, 0], v_b)  # (B, H, S, D_v)
     return attention(
         query, key, value, mask=mask, is_causal=is_causal, return_weights=return_weights
     )
     # --8<-- [end:latent_attention_expanded]
 
 
-@overload
-def latent_attention_absorbed(
-    query: Tensor,
-    kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[False] = ...,
-) -> Tensor: ...
-@overload
-def latent_attention_absorbed(
-    query: Tensor,
-    kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
-@overload
-def latent_attention_absorbed(
-    query: Tensor,
-    kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
-    *,
-    mask: Tensor | None = ...,
-    is_causal: bool = ...,
-    return_weights: bool,
-) -> Attended: ...
+@one_form
 # --8<-- [start:latent_attention_absorbed]
 def latent_attention_absorbed(
     query: Tensor,
     kept: Tensor,
-    k_up: Tensor,
-    v_up: Tensor,
+    k_b: Tensor,
+    v_b: Tensor,
     *,
     mask: Tensor | None = None,
     is_causal: bool = False,
@@ -257,8 +239,8 @@ def latent_attention_absorbed(
     Args:
         query: as in `latent_attention`.
         kept: as in `latent_attention`.
-        k_up: as in `latent_attention`.
-        v_up: as in `latent_attention`.
+        k_b: as in `latent_attention`.
+        v_b: as in `latent_attention`.
         mask: as in `attention`.
         is_causal: as in `attention`.
         return_weights: also return the weights.
@@ -277,11 +259,11 @@ def latent_attention_absorbed(
         >>> torch.allclose(latent_attention_absorbed(*inputs), expected, atol=1e-4)
         True
     """
-    check.latents(query, kept, k_up, v_up)
-    _, size, rank = k_up.shape
+    check.latents(query, kept, k_b, v_b)
+    _, size, rank = k_b.shape
     scale = query.shape[-1] ** -0.5  # of the heads, not of the row
     content, turned = query[..., :size], query[..., size:]
-    content = torch.einsum("bhld,hdr->bhlr", content, k_up)  # (B, H, L, R)
+    content = torch.einsum("bhld,hdr->bhlr", content, k_b)  # (B, H, L, R)
     query = torch.cat([content, turned], dim=-1)  # (B, H, L, R + D_R)
     value = kept[..., :rank] if return_weights else kept
     attended = attention(
@@ -295,7 +277,7 @@ def latent_attention_absorbed(
     )
     mixed, weights = attended if isinstance(attended, tuple) else (attended, None)
     mixed = mixed[..., :rank]  # (B, H, L, R)
-    output = torch.einsum("bhlr,hvr->bhlv", mixed, v_up)  # (B, H, L, D_v)
+    output = torch.einsum("bhlr,hvr->bhlv", mixed, v_b)  # (B, H, L, D_v)
     return output if weights is None else (output, weights)
     # --8<-- [end:latent_attention_absorbed]
 
@@ -307,24 +289,29 @@ class LatentAttention(nn.Module):
     Section 2.1 of DeepSeek-AI (2024), https://arxiv.org/abs/2405.04434, with its norm on the
     latents, and without the longer rotations (YaRN) of the models for long texts.
 
+    Sizes and parameters are called as in transformers, whose ``kv_a_proj_with_mqa`` is
+    ``kv_a_proj`` and ``k_rope_proj`` in one, and ``kv_b_proj`` is ``k_b_proj`` and ``v_b_proj``.
+
     Args:
         embed_dim: width of the input and of the output.
         num_heads: number of heads.
-        kv_rank: width ``R`` of the latent that keys and values are computed from.
-        nope_dim: width ``D`` of the part of a head's query and key that has no position.
-        rope_dim: width ``D_R`` of the part that is turned by its position, even.
-        value_dim: width ``D_v`` of a head's value. Default: ``nope_dim``.
-        q_rank: width of a latent that queries are computed from. Default: there is none.
+        kv_lora_rank: width ``R`` of the latent that keys and values are computed from.
+        qk_nope_head_dim: width ``D`` of the part of a head's query and key that has no position.
+        qk_rope_head_dim: width ``D_R`` of the part that is turned by its position, even.
+        v_head_dim: width ``D_v`` of a head's value. Default: ``qk_nope_head_dim``.
+        q_lora_rank: width of a latent that queries are computed from. Default: there is none.
         base: as in `Rotary`.
         device: of the parameters.
         dtype: of the parameters.
 
     Raises:
         TypeError: a width or the number of heads is not an integer.
-        ValueError: one of them is less than 1, rope_dim is odd, or base is not greater than 1.
+        ValueError: one of them is less than 1, qk_rope_head_dim is odd, or base is not greater
+            than 1.
 
     Examples:
-        >>> layer = LatentAttention(12, num_heads=3, kv_rank=8, nope_dim=4, rope_dim=2)
+        >>> sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
+        >>> layer = LatentAttention(12, num_heads=3, **sizes)
         >>> cache = KVCache(max_len=5)
         >>> layer(torch.randn(2, 5, 12), is_causal=True, cache=cache).shape
         torch.Size([2, 5, 12])
@@ -337,26 +324,26 @@ class LatentAttention(nn.Module):
         embed_dim: int,
         num_heads: int,
         *,
-        kv_rank: int,
-        nope_dim: int,
-        rope_dim: int,
-        value_dim: int | None = None,
-        q_rank: int | None = None,
+        kv_lora_rank: int,
+        qk_nope_head_dim: int,
+        qk_rope_head_dim: int,
+        v_head_dim: int | None = None,
+        q_lora_rank: int | None = None,
         base: float = 10_000.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        check.pairs("rope_dim", rope_dim, base)
+        check.pairs("qk_rope_head_dim", qk_rope_head_dim, base)
         self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.kv_rank, self.q_rank = kv_rank, q_rank
-        self.nope_dim, self.rope_dim = nope_dim, rope_dim
-        self.value_dim = nope_dim if value_dim is None else value_dim
-        for name in ("embed_dim", "num_heads", "kv_rank", "nope_dim", "value_dim"):
+        self.kv_lora_rank, self.q_lora_rank = kv_lora_rank, q_lora_rank
+        self.qk_nope_head_dim, self.qk_rope_head_dim = qk_nope_head_dim, qk_rope_head_dim
+        self.v_head_dim = qk_nope_head_dim if v_head_dim is None else v_head_dim
+        for name in ("embed_dim", "num_heads", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"):
             check.at_least(name, getattr(self, name), 1)
 
-        if q_rank is not None:
-            check.at_least("q_rank", q_rank, 1)
+        if q_lora_rank is not None:
+            check.at_least("q_lora_rank", q_lora_rank, 1)
 
         def linear(inputs: int, outputs: int) -> nn.Linear:
             return nn.Linear(inputs, outputs, bias=False, device=device, dtype=dtype)
@@ -364,22 +351,20 @@ class LatentAttention(nn.Module):
         def norm(width: int) -> nn.RMSNorm:
             return nn.RMSNorm(width, eps=1e-6, device=device, dtype=dtype)
 
-        q_width = num_heads * (nope_dim + rope_dim)
-        self.q_proj: nn.Module
-        if q_rank is None:
+        q_width = num_heads * (qk_nope_head_dim + qk_rope_head_dim)
+        if q_lora_rank is None:
             self.q_proj = linear(embed_dim, q_width)
         else:
-            self.q_proj = nn.Sequential()
-            self.q_proj.add_module("down", linear(embed_dim, q_rank))
-            self.q_proj.add_module("norm", norm(q_rank))
-            self.q_proj.add_module("up", linear(q_rank, q_width))
-        self.kv_down = linear(embed_dim, kv_rank)
-        self.kv_norm = norm(kv_rank)
-        self.k_rope = linear(embed_dim, rope_dim)
-        self.k_up = linear(kv_rank, num_heads * nope_dim)
-        self.v_up = linear(kv_rank, num_heads * self.value_dim)
-        self.out_proj = linear(num_heads * self.value_dim, embed_dim)
-        self.position = Rotary(rope_dim, base, device=device)
+            self.q_a_proj = linear(embed_dim, q_lora_rank)
+            self.q_a_layernorm = norm(q_lora_rank)
+            self.q_b_proj = linear(q_lora_rank, q_width)
+        self.kv_a_proj = linear(embed_dim, kv_lora_rank)
+        self.kv_a_layernorm = norm(kv_lora_rank)
+        self.k_rope_proj = linear(embed_dim, qk_rope_head_dim)
+        self.k_b_proj = linear(kv_lora_rank, num_heads * qk_nope_head_dim)
+        self.v_b_proj = linear(kv_lora_rank, num_heads * self.v_head_dim)
+        self.out_proj = linear(num_heads * self.v_head_dim, embed_dim)
+        self.position = Rotary(qk_rope_head_dim, base, device=device)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -391,6 +376,27 @@ class LatentAttention(nn.Module):
                 nn.init.ones_(module.weight)
         self.position.reset_parameters()
 
+    def queries(self, x: Tensor) -> Tensor:
+        """Project to the queries of all heads, by way of their latent if there is one.
+
+        Args:
+            x: ``(B, L, embed_dim)``.
+
+        Returns:
+            ``(B, L, H * (qk_nope_head_dim + qk_rope_head_dim))``, nothing turned yet.
+
+        Examples:
+            >>> sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
+            >>> layer = LatentAttention(12, num_heads=3, **sizes, q_lora_rank=5)
+            >>> layer.queries(torch.randn(2, 5, 12)).shape
+            torch.Size([2, 5, 18])
+        """
+        if self.q_lora_rank is None:
+            queries: Tensor = self.q_proj(x)
+        else:
+            queries = self.q_b_proj(self.q_a_layernorm(self.q_a_proj(x)))
+        return queries
+
     def compress(self, x: Tensor, start: int = 0, *, positions: Tensor | None = None) -> Tensor:
         """Compute what is kept of each token.
 
@@ -400,15 +406,17 @@ class LatentAttention(nn.Module):
             positions: integers ``(L,)`` or ``(B, L)``, the position of each, instead of start.
 
         Returns:
-            ``(B, 1, L, kv_rank + rope_dim)``: the latent, and behind it the shared key, turned.
+            ``(B, 1, L, kv_lora_rank + qk_rope_head_dim)``: the latent, and behind it the shared
+            key, turned.
 
         Examples:
-            >>> layer = LatentAttention(12, num_heads=3, kv_rank=8, nope_dim=4, rope_dim=2)
+            >>> sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
+            >>> layer = LatentAttention(12, num_heads=3, **sizes)
             >>> layer.compress(torch.randn(2, 5, 12)).shape
             torch.Size([2, 1, 5, 10])
         """
-        latent = self.kv_norm(self.kv_down(x))  # (B, L, R)
-        shared = self.k_rope(x)[:, None]  # (B, 1, L, D_R)
+        latent = self.kv_a_layernorm(self.kv_a_proj(x))  # (B, L, R)
+        shared = self.k_rope_proj(x)[:, None]  # (B, 1, L, D_R)
         shared = self.position.rotate(shared, start, positions=positions)
         return torch.cat([latent[:, None], shared], dim=-1)  # (B, 1, L, R + D_R)
 
@@ -472,8 +480,8 @@ class LatentAttention(nn.Module):
         check.cache_is_causal(cache, is_causal)
         start = 0 if cache is None else cache.seen
         kept = self.compress(query, start, positions=positions)  # (B, 1, L, R + D_R)
-        query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D + D_R)
-        content, turned = query.split([self.nope_dim, self.rope_dim], dim=-1)
+        query = split_heads(self.queries(query), self.num_heads)  # (B, H, L, D + D_R)
+        content, turned = query.split([self.qk_nope_head_dim, self.qk_rope_head_dim], dim=-1)
         turned = self.position.rotate(turned, start, positions=positions)
         query = torch.cat([content, turned], dim=-1)
         if cache is not None:
@@ -481,8 +489,8 @@ class LatentAttention(nn.Module):
         attended = latent_attention(
             query,
             kept,
-            self.k_up.weight.unflatten(0, (self.num_heads, -1)),  # (H, D, R)
-            self.v_up.weight.unflatten(0, (self.num_heads, -1)),  # (H, D_v, R)
+            self.k_b_proj.weight.unflatten(0, (self.num_heads, -1)),  # (H, D, R)
+            self.v_b_proj.weight.unflatten(0, (self.num_heads, -1)),  # (H, D_v, R)
             mask=mask,
             is_causal=is_causal,
             return_weights=return_weights,
@@ -495,5 +503,5 @@ class LatentAttention(nn.Module):
     # --8<-- [end:LatentAttention]
 
     def extra_repr(self) -> str:
-        sizes = ("num_heads", "kv_rank", "nope_dim", "rope_dim", "value_dim", "q_rank")
-        return ", ".join(f"{name}={getattr(self, name)}" for name in sizes)
+        names = ["num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in [*names, "q_lora_rank"])

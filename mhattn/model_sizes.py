@@ -1,15 +1,17 @@
 """The heads of known models: what their sources say, and what follows by counting.
 
 The numbers stand in ``model_sizes.toml`` beside this file, each model's with the source that they
-were read in. All the rest is exact integer arithmetic and needs no torch.
+were read in. The rest is counted by `mhattn.costs`. Nothing here needs torch.
 """
 
 import difflib
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from mhattn.costs import attention_cost, kv_cache_bytes, kv_cache_numbers, latent_parameters
 
 __all__ = ["LatentSizes", "ModelSizes", "known_model", "known_models"]
 
@@ -89,7 +91,7 @@ class ModelSizes:
         return self.num_heads // self.num_kv_heads
 
     @property
-    def value_dim(self) -> int:
+    def v_head_dim(self) -> int:
         """Width of a head's value, which is ``head_dim`` but in latent attention."""
         return self.latent.v_head_dim if self.latent else self.head_dim
 
@@ -108,16 +110,17 @@ class ModelSizes:
 
         In an encoder-decoder, each decoder layer attends twice: to itself and to the encoder.
         """
-        outputs = self.num_heads * self.value_dim
-        if (latent := self.latent) is None:
-            inputs = self.query_width + 2 * self.num_kv_heads * self.head_dim
-            weights = self.embed_dim * (inputs + outputs)
+        if self.latent:
+            weights = latent_parameters(self.embed_dim, self.num_heads, **asdict(self.latent))
         else:
-            down = latent.q_lora_rank + latent.kv_lora_rank + latent.qk_rope_head_dim
-            keys_and_values = self.num_heads * (latent.qk_nope_head_dim + latent.v_head_dim)
-            weights = self.embed_dim * (down + outputs)
-            weights += latent.q_lora_rank * self.query_width
-            weights += latent.kv_lora_rank * keys_and_values
+            weights = attention_cost(
+                self.embed_dim,
+                self.num_heads,
+                query_len=1,
+                num_kv_heads=self.num_kv_heads,
+                head_dim=self.head_dim,
+                bias=False,
+            ).parameters
         return self.layers * (3 if self.kind == "encoder-decoder" else 1) * weights
 
     # --8<-- [start:cached]
@@ -129,9 +132,10 @@ class ModelSizes:
         """
         if self.kind == "encoder":
             return 0
-        if self.latent:
-            return self.latent.kv_lora_rank + self.latent.qk_rope_head_dim
-        return 2 * self.num_kv_heads * self.head_dim
+        if self.latent:  # a row that all heads share, and no values
+            row = self.latent.kv_lora_rank + self.latent.qk_rope_head_dim
+            return kv_cache_numbers(1, row, 0)
+        return kv_cache_numbers(self.num_kv_heads, self.head_dim, self.head_dim)
 
     # --8<-- [end:cached]
 
@@ -155,8 +159,9 @@ class ModelSizes:
             >>> known_model("llama-3.1-8b").kv_cache_bytes_per_token()
             131072
         """
-        _require_positive("bytes_per_number", bytes_per_number)
-        return self.layers * self.cached_per_layer * bytes_per_number
+        return kv_cache_bytes(
+            1, self.cached_per_layer, layers=self.layers, bytes_per_number=bytes_per_number
+        )
 
     def kv_cache_bytes(self, tokens: int, bytes_per_number: int = 2) -> int:
         """Bytes in the KV cache of a sequence, where a window keeps its last tokens only.
@@ -177,14 +182,14 @@ class ModelSizes:
             >>> mistral.kv_cache_bytes(10_000) == 4096 * 131_072
             True
         """
-        _require_positive("tokens", tokens)
-        _require_positive("bytes_per_number", bytes_per_number)
-        kept = self.layers * tokens
-        if self.window is not None:
-            global_layers = self.global_layers or 0
-            local_layers = self.layers - global_layers
-            kept = global_layers * tokens + local_layers * min(tokens, self.window)
-        return kept * self.cached_per_layer * bytes_per_number
+        return kv_cache_bytes(
+            tokens,
+            self.cached_per_layer,
+            layers=self.layers,
+            bytes_per_number=bytes_per_number,
+            window=self.window,
+            global_layers=self.global_layers or 0,
+        )
 
 
 def known_models() -> tuple[str, ...]:
@@ -241,10 +246,3 @@ def _model(name: str, table: dict[str, Any]) -> ModelSizes:
         table["num_kv_heads"] = table["num_heads"]  # each head has keys and values of its own
         table["head_dim"] = latent.qk_nope_head_dim + latent.qk_rope_head_dim
     return ModelSizes(name=name, **table)
-
-
-def _require_positive(name: str, number: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"{name} must be an integer, got {type(number).__name__}")
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")

@@ -197,16 +197,7 @@ class MultiHeadAttention(nn.Module):
                 beside a key of its own, a cache without ``is_causal``, or something is asked of
                 attend that it can't do.
         """
-        if key is None and value is not None:
-            raise ValueError("value needs a key, got a value and key=None")
-        if positions is not None and self.position is None:
-            raise ValueError("positions need a layer with a position, got position=None")
-        check.cache_is_causal(cache, is_causal)
-        if isinstance(cache, LinearState) and "state" not in self.takes:
-            got = f"attend={name_of(self.attend)}, got LinearState"
-            raise ValueError(f"cache must be a KVCache with {got}")
-        if key is not None and key is not query:
-            check.only_without_key(cache=cache, positions=positions)
+        check_inputs(self, query, key, value, positions, cache, is_causal)
         key = query if key is None else key
         value = key if value is None else value
         check.sequence("query", query, "embed_dim", self.embed_dim)
@@ -215,48 +206,25 @@ class MultiHeadAttention(nn.Module):
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
-        move = None
         if self.position is not None:
-            start = 0 if cache is None else cache.seen
+            start = 0 if cache is None else cache.seen  # position of the first key
             given = {} if positions is None else {"positions": positions}
             query = self.position.rotate(query, start + key.shape[2] - query.shape[2], **given)
             key = self.position.rotate(key, start, **given)
-            move = self.position.move
-        keys = positions
+        key_positions = positions
         if cache is not None and not isinstance(cache, LinearState):
+            move = None if self.position is None else self.position.move
             key, value = cache.append(key, value, move=move, positions=positions)
-            keys = cache.positions
-        places = None if positions is None or keys is None else (positions, keys)
-        asked = {"mask": mask, "is_causal": is_causal, "return_weights": return_weights}
-        heads, weights = self._attend(query, key, value, places, cache, asked)
+            key_positions = cache.positions
+        heads, weights = attend_in_heads(
+            self,
+            (query, key, value),
+            None if positions is None or key_positions is None else (positions, key_positions),
+            cache,
+            {"mask": mask, "is_causal": is_causal, "return_weights": return_weights},
+        )  # (B, H, L, D), (B, H, L, S)
         output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
         return output if weights is None else (output, weights)
-
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        positions: Positions | None,
-        cache: Cache | None,
-        asked: dict[str, Any],
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend in every head: ``(B, H, L, D)``, and the weights if they were asked for."""
-        attend, position = self.attend, self.position
-        asked["dropout"] = self.dropout if self.training else 0.0
-        if position is not None and position.attend is not None:
-            given = {} if positions is None else {"positions": positions}
-            attend = functools.partial(position.attend, **given)
-        elif position is not None:
-            asked["bias"] = position.bias_for(query, key, positions=positions)
-        options = taken(self, asked)
-        if isinstance(cache, LinearState):
-            options |= {"state": cache.state, "return_state": True}
-            heads, state = attend(query, key, value, **options)
-            cache.update(state, key.shape[2])
-            return heads, None
-        attended = attend(query, key, value, **options)
-        return attended if isinstance(attended, tuple) else (attended, None)
 
     # --8<-- [end:MultiHeadAttention]
 
@@ -356,6 +324,35 @@ class MultiHeadAttention(nn.Module):
         return theirs.train(self.training)
 
 
+# --8<-- [start:attend_in_heads]
+def attend_in_heads(
+    layer: MultiHeadAttention,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    positions: Positions | None,
+    cache: Cache | None,
+    asked: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """Call the layer's ``attend`` with what its position adds and what it was asked for.
+
+    Returns ``(B, H, L, D)``, and the weights if they were asked for.
+    """
+    attend, position, (query, key, _) = layer.attend, layer.position, inputs
+    asked["dropout"] = layer.dropout if layer.training else 0.0
+    if position is not None and position.attend is not None:
+        given = {} if positions is None else {"positions": positions}
+        attend = functools.partial(position.attend, **given)
+    elif position is not None:
+        asked["bias"] = position.bias_for(query, key, positions=positions)
+    options = taken(layer, asked)
+    if isinstance(cache, LinearState):
+        heads, state = attend(*inputs, **options, state=cache.state, return_state=True)
+        cache.update(state, key.shape[2])
+        return heads, None
+    attended = attend(*inputs, **options)
+    return attended if isinstance(attended, tuple) else (attended, None)
+    # --8<-- [end:attend_in_heads]
+
+
 def arguments_of(attend: Attend) -> frozenset[str]:
     """Names of the arguments that it takes."""
     try:
@@ -375,6 +372,28 @@ def taken(layer: MultiHeadAttention, asked: dict[str, Any]) -> dict[str, Any]:
             rule = f"{name} must be {UNASKED[name]} with attend={name_of(layer.attend)}"
             raise ValueError(f"{rule}, got {'a tensor' if isinstance(x, Tensor) else x}")
     return {name: x for name, x in asked.items() if name in layer.takes}
+
+
+def check_inputs(
+    layer: MultiHeadAttention,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    positions: Tensor | None,
+    cache: Cache | None,
+    is_causal: bool,
+) -> None:
+    """That the inputs of a call go together, and with the layer."""
+    if key is None and value is not None:
+        raise ValueError("value needs a key, got a value and key=None")
+    if positions is not None and layer.position is None:
+        raise ValueError("positions need a layer with a position, got position=None")
+    check.cache_is_causal(cache, is_causal)
+    if isinstance(cache, LinearState) and "state" not in layer.takes:
+        got = f"attend={name_of(layer.attend)}, got LinearState"
+        raise ValueError(f"cache must be a KVCache with {got}")
+    if key is not None and key is not query:
+        check.only_without_key(cache=cache, positions=positions)
 
 
 def check_together(layer: MultiHeadAttention) -> None:

@@ -171,6 +171,8 @@ class LearnedBias(Position):
         """Attend, with the bias of each distance.
 
         With positions, or to return weights, the biases of all pairs are laid out in memory.
+        Otherwise they stay a view of the table, which only queries in reverse order can have:
+        tensors have no negative strides. So the bias is not given by `bias_for`.
 
         Args:
             query: ``(..., H, L, D)``.

@@ -288,7 +288,7 @@ def attend_far(
 ) -> tuple[Tensor, Tensor]:
     """Attend to the stride, and to one key that stands for the window.
 
-    Positions with the same remainder by the stride see each other and nobody else. So write the
+    Positions with the same remainder by the stride see one another and no others. So write the
     sequence as rows of ``stride`` positions: what remains is causal attention down each column.
     Query row ``r`` sees the key rows up to ``r - near``, and a row before the first, the keys
     that stand for the window: their score is the log-sum-exp of the window's scores. Widths

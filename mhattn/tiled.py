@@ -203,6 +203,7 @@ def tiled_attention(
     The same function of real numbers, up to rounding, in memory that grows with ``L + S``
     and not with ``L S`` (gradients aside: autograd keeps every tile). It is the forward pass
     of FlashAttention (Dao et al. 2022, https://arxiv.org/abs/2205.14135), written to be read.
+    `torch.compile` writes out its loop over the tiles, so it makes one graph for each length.
 
     Args:
         query: floats, ``(..., L, D)``.

@@ -1,6 +1,8 @@
 // What mhattn.tracing.trace says of MultiHeadAttention, for sizes that the reader sets.
 // trace() below is arithmetic on shapes and strides; a browser test compares it with Python's.
 
+import { element, mount, wordsOf } from "./dom.js"
+
 const WORDS = {
   en: { step: "step", axes: "axes", shape: "shape", stride: "stride", memory: "memory",
         own: "own", view: name => `view of ${name}`, same: "The same in Python: ", reset: "reset" },
@@ -127,14 +129,8 @@ export function python({ batch, query_len, key_len, embed_dim, num_heads, ...opt
   return `print(trace(MultiHeadAttention(${layer.join(", ")}), ${zeros.join(", ")}))`
 }
 
-function element(tag, content = "", attributes = {}) {
-  const made = Object.assign(document.createElement(tag), attributes)
-  made.append(...[content].flat())
-  return made
-}
-
 function show(place) {
-  const words = WORDS[document.documentElement.lang] ?? WORDS.en
+  const words = wordsOf(WORDS)
   const form = element("form")
   const fields = FIELDS.map(({ name, symbol, value }) => {
     const field = element("input", "", { name, type: "number", step: "any", value: value ?? "" })
@@ -192,4 +188,4 @@ function letters(symbols) {
 
 const code = (line, words) => element("p", [words.same, element("code", line)])
 
-document.querySelectorAll("[data-widget=shape-tracer]").forEach(show)
+mount("shape-tracer", show)

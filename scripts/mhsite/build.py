@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markdown import Markdown
 
-from mhsite import extension, katex, notebook, pieces, results
+from mhsite import extension, katex, notebook, pieces, results, search
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT
 
@@ -62,10 +62,10 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
     return found
 
 
-def finish(site: Path) -> None:
-    """Make a language's search index light."""
-    index = site / "search" / "search_index.json"
-    index.write_text(pieces.slim_index(index.read_text("utf-8")), "utf-8")
+def finish(language: str, site: Path) -> None:
+    """Let a language's pages be found."""
+    found = [read(DOCS / language / path) for path in page_paths(language)]
+    search.write(found, site / "search" / "search_index.json")
 
 
 def commit_time() -> str:

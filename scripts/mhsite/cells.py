@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from html import escape, unescape
 from itertools import groupby
 from pathlib import Path
@@ -99,6 +100,7 @@ def _code(code: str, runs: str) -> str:
     return f"<pre{attribute}><code>{_highlighted(code.rstrip())}</code></pre>"
 
 
+@cache
 def _highlighted(code: str) -> str:
     """Few elements: neighbours of one look are one, and what looks like the rest is none."""
     parts = []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import tomllib
 from collections.abc import Callable
-from functools import cache
+from pathlib import Path
 
+from mhattn.model_sizes import known_model, known_models
 from mhsite.page import Block, Page, Span, keys, read
 from mhsite.settings import settings
-from mhsite.source import DOCS, ROOT, SourceError
+from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 NAMES = {
@@ -37,17 +37,17 @@ UNITS = {
 
 
 def bibliography() -> dict[str, dict]:
-    return _parsed((DOCS / "data" / "bibliography.toml").read_text(encoding="utf-8"))
+    return _parsed(DOCS / "data" / "bibliography.toml")
 
 
 def glossary() -> list[dict]:
     """The groups of docs/data/glossary.toml, each with the list of its terms under ``term``."""
-    return _parsed((DOCS / "data" / "glossary.toml").read_text(encoding="utf-8"))["group"]
+    return _parsed(DOCS / "data" / "glossary.toml")["group"]
 
 
-@cache
-def _parsed(text: str) -> dict:
-    return tomllib.loads(text)
+@of_file
+def _parsed(path: Path) -> dict:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def short_name(key: str, language: str) -> str:
@@ -113,11 +113,16 @@ def code_url(name: str, commit: str) -> str:
     """The script that measured a table, as it was then: no page shows it."""
     start = f"\n@benchmark\ndef {name.replace('-', '_')}("
     scripts = sorted((ROOT / "scripts").glob("*.py"))
-    files = [file.name for file in scripts if start in file.read_text(encoding="utf-8")]
+    files = [file.name for file in scripts if start in _text(file)]
     if not files:
         raise SourceError(f"no script has a benchmark {name!r}")
     repository = settings()["repo_url"].rstrip("/")
     return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
+
+
+@of_file
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def cell(value: object, unit: str) -> str:
@@ -145,10 +150,7 @@ def _table(headings: list[str], rows: list[list[str]]) -> str:
 
 def models_markdown(headings: list[str], language: str) -> str:
     """A row for each known model, with an anchor, its sizes, its cache and its source."""
-    module = runpy.run_path(
-        str(ROOT / "mhattn" / "model_sizes.py")
-    )  # alone: the package loads torch
-    rows = [model_row(module["known_model"](name), language) for name in module["known_models"]()]
+    rows = [model_row(known_model(name), language) for name in known_models()]
     if len(headings) != len(rows[0]):
         raise SourceError(f"models has {len(rows[0])} columns, got headings {headings}")
     return _table(headings, rows)
@@ -158,7 +160,7 @@ def model_row(model, language: str) -> list[str]:
     """Bold is a head size other than the width divided by the heads; a dash stands for nothing."""
     kv_heads, head_dim = str(model.num_kv_heads), str(model.head_dim)
     if model.latent:
-        kv_heads, head_dim = "–", f"{head_dim} / {model.value_dim}"
+        kv_heads, head_dim = "–", f"{head_dim} / {model.v_head_dim}"
     kept = model.kv_cache_bytes_per_token() / 1024
     return [
         f'<span class="mh-model" id="{model.name}">{model.title}</span>',
@@ -251,7 +253,7 @@ def anchors(page: Page) -> set[str]:
     if "bibliography" in tables:
         found |= set(bibliography())
     if "models" in tables:
-        found |= set(runpy.run_path(str(ROOT / "mhattn" / "model_sizes.py"))["known_models"]())
+        found |= set(known_models())
     return found
 
 

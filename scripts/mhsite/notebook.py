@@ -6,6 +6,7 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator
+from functools import cache
 
 import nbformat
 from nbformat import v4
@@ -20,20 +21,33 @@ ATTRIBUTES = re.compile(r"\{ [.:][^}]*\}")
 
 def notebook(page: Page, home: str) -> str:
     """The page as .ipynb, with what its code printed and drew; ``home`` is the site's address."""
-    cells = []
-    for number, piece in enumerate(_pieces(page, home)):
+    return _file(tuple(_cells(page, home)))
+
+
+def _cells(page: Page, home: str) -> Iterator[tuple[str, ...]]:
+    """The text of each cell; of one with code also what it printed, and its figure as SVG."""
+    for piece in _pieces(page, home):
         if isinstance(piece, str):
-            cells.append(v4.new_markdown_cell(piece, id=f"cell-{number}"))
-            continue
-        code = _quiet(piece.code.rstrip("\n"))
-        made = v4.new_code_cell(code, id=f"cell-{number}", outputs=_outputs(piece, page.language))
-        cells.append(made)
-    metadata = {
-        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-        "language_info": {"name": "python", "file_extension": ".py"},
+            yield (piece,)
+        else:
+            drawn = results.drawn(piece)
+            svg = results.figure(drawn, page.language) if drawn else ""
+            yield _quiet(piece.code.rstrip("\n")), results.printed(piece), svg
+
+
+@cache
+def _file(cells: tuple[tuple[str, ...], ...]) -> str:
+    whole = {
+        "cells": [_cell(f"cell-{number}", *cell) for number, cell in enumerate(cells)],
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python", "file_extension": ".py"},
+        },
+        "nbformat": v4.nbformat,
+        "nbformat_minor": v4.nbformat_minor,
     }
-    whole = v4.new_notebook(cells=cells, metadata=metadata)
-    nbformat.validate(whole)
+    whole = nbformat.from_dict(whole)
+    nbformat.validate(whole)  # once: each of v4's new_... would
     return nbformat.writes(whole) + "\n"
 
 
@@ -49,13 +63,18 @@ def _quiet(code: str) -> str:
     return "\n".join(lines)
 
 
-def _outputs(section: Section, language: str) -> list[nbformat.NotebookNode]:
-    text, drawn = results.printed(section), results.drawn(section)
-    made = [v4.new_output("stream", text=text)] if text else []
-    if drawn:
-        svg = {"image/svg+xml": results.figure(drawn, language)}
-        made.append(v4.new_output("display_data", data=svg))
-    return made
+def _cell(name: str, text: str, *gave: str) -> dict:
+    cell = {"id": name, "metadata": {}, "source": text, "cell_type": "markdown"}
+    if not gave:
+        return cell
+    printed, svg = gave
+    outputs = []
+    if printed:
+        outputs.append({"output_type": "stream", "name": "stdout", "text": printed})
+    if svg:
+        data = {"image/svg+xml": svg}
+        outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+    return cell | {"cell_type": "code", "execution_count": None, "outputs": outputs}
 
 
 def script(page: Page) -> str:

@@ -9,10 +9,10 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
-from mhsite.source import DOCS, LANGUAGES, Section, SourceError, shown_section
+from mhsite.source import DOCS, LANGUAGES, Section, SourceError, of_file, shown_section
 
 HEADING = re.compile(r"(?P<level>#{1,6}) (?P<title>.+?)(?: \{ #(?P<value>[\w.-]+) \})?")
 INCLUDE = re.compile(r'--8<-- "(?P<value>[^"]+)"')
@@ -131,12 +131,8 @@ def language(path: Path) -> str:
     return path.relative_to(DOCS).parts[0]
 
 
+@of_file
 def read(path: Path) -> Page:
-    return _read(path, path.stat().st_mtime_ns)
-
-
-@cache
-def _read(path: Path, time: int) -> Page:
     return parse(path.read_text(encoding="utf-8"), path)
 
 

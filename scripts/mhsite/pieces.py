@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from html import escape, unescape
 
 from mhsite import cells, data, katex, results
@@ -25,12 +25,6 @@ NOT_READ = ("index.md", "reference.md", "glossary.md", "bibliography.md")  # fro
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
-SIGNATURE = re.compile(r"<pre>.*?</pre>", re.S)
-UNSEARCHED = re.compile(
-    r"(?:</?(?:p|code|li|ul|ol)\b[^>]*>|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
-)
-BEHIND = ("reference/", "glossary/", "bibliography/")
-NEEDLESS_CUT = re.compile(r"\u200b+(?=[^\w<]|$)|(?<![\w>])\u200b+")
 
 
 def plain_text(html: str) -> str:
@@ -44,6 +38,7 @@ def summary(html: str) -> str:
     return re.sub(r"\\text\{(\w+)\}", r"\1", text)
 
 
+@cache
 def formula(tex: str, *, display: bool) -> str:
     """A formula, wrapped so that a wide one scrolls by itself.
 
@@ -107,19 +102,3 @@ def about(page: Page, address: Callable[[str], str]) -> str:
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
     url = address(Page((), page.folder / name).url.rstrip("/") or ".")
     return f'<a href="{url}/">{data.title(name, page.language)}</a>'
-
-
-def slim_index(index: str) -> str:
-    """A search index of words, with Chinese as UTF-8 and cut between words only.
-
-    Chapters come before the reference. Without signatures, tags, and numbers of two decimals or
-    more, which no reader types. Where a sign or a blank stands between two words, the search cuts
-    there anyway.
-    """
-    found = json.loads(index)
-    for entry in found["docs"]:
-        if entry["location"].startswith(BEHIND):
-            entry["boost"] = 0.2
-        text = UNSEARCHED.sub(" ", SIGNATURE.sub("", entry["text"]))
-        entry["text"] = NEEDLESS_CUT.sub("", text)
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))

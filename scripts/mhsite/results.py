@@ -11,7 +11,7 @@ from pathlib import Path
 import stories
 
 from mhsite import words
-from mhsite.source import LABS, ROOT, STORIES, Section, SourceError, told_in
+from mhsite.source import LABS, ROOT, STORIES, Section, SourceError, of_file, told_in
 
 _folders: dict[str, Path] = {}
 
@@ -89,4 +89,9 @@ def _output(section: Section) -> dict:
     if section.path.parent not in (STORIES, LABS):  # the package's own source
         return {"text": "", "figure": None}
     path = folders()[section.path.stem] / "outputs.json"
-    return json.loads(path.read_text(encoding="utf-8"))[section.name]
+    return _outputs(path)[section.name]
+
+
+@of_file
+def _outputs(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))

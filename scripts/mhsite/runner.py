@@ -60,6 +60,7 @@ def run(story: Path, folder: Path, device: str) -> list[str]:
 def prepare() -> None:
     torch.set_num_threads(int(os.environ.get("MHATTN_THREADS", "1")))
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", message="Glyph")  # the browser's fonts have Chinese
     plt.rcdefaults()  # not the style of this machine's matplotlibrc
     plt.rcParams.update(LOOK)
     os.environ["COLUMNS"] = "80"

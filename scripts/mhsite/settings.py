@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from copy import deepcopy
+from pathlib import Path
 
 import yaml
 
-from mhsite.source import DOCS, ROOT
+from mhsite.source import DOCS, ROOT, of_file
 
 
 class _Loader(yaml.SafeLoader):
@@ -22,13 +24,17 @@ _Loader.add_constructor("!ENV", _Loader.from_environment)
 
 def settings(language: str = "en") -> dict:
     """The settings of a language's site."""
-    found = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)
+    found = deepcopy(_read(ROOT / "mkdocs.yml"))
     if language == "en":
         return found
-    chinese = yaml.load((DOCS / "zh.yml").read_text(encoding="utf-8"), _Loader)
-    merged = _merged(found, chinese)
+    merged = _merged(found, _read(DOCS / "zh.yml"))
     merged["nav"] = navigation(merged["nav"], merged["extra"]["sections"])
     return merged
+
+
+@of_file
+def _read(path: Path) -> dict:
+    return yaml.load(path.read_text(encoding="utf-8"), _Loader)
 
 
 def _merged(old: object, new: object) -> object:

@@ -7,8 +7,13 @@ import builtins
 import doctest
 import re
 import symtable
+import sys
 import textwrap
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache, cached_property, wraps
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from click import ClickException
@@ -18,6 +23,7 @@ DOCS = ROOT / "docs"
 STORIES = DOCS / "stories"
 LABS = DOCS / "labs"
 LANGUAGES = ("en", "zh")
+LINE_LENGTH = 100  # of the package's source, as in pyproject.toml
 
 MARKER = re.compile(r"^\s*# --8<-- \[(?P<kind>start|end):(?P<name>[\w-]+)\]\s*$")
 
@@ -35,6 +41,21 @@ class SourceError(ClickException):
     def __init__(self, why: object, path: Path | str | None = None, line: int | None = None):
         where = [str(part) for part in (path, line) if part is not None]
         super().__init__(": ".join([":".join(where)] * bool(where) + [str(why)]))
+
+
+def of_file(read: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Keep what ``read`` makes of a file, until the file changes."""
+    kept = {}
+
+    @wraps(read)
+    def reader(path: Path):
+        about = path.stat()
+        version = about.st_mtime_ns, about.st_size
+        if path not in kept or kept[path][0] != version:
+            kept[path] = version, read(path)
+        return kept[path][1]
+
+    return reader
 
 
 @dataclass(frozen=True)
@@ -63,7 +84,7 @@ class Section:
     def is_story(self) -> bool:
         return self.path.suffix == ".pycon"
 
-    @property
+    @cached_property
     def shown(self) -> str:
         """The section as a page shows it."""
         return textwrap.dedent(self.text).strip()
@@ -89,6 +110,7 @@ class Section:
             raise SourceError(why, self.path, self.line) from None
 
 
+@of_file
 def sections(path: Path) -> dict[str, Section]:
     """The sections of a file in order of appearance, or a `SourceError` that names the line."""
     found: dict[str, Section] = {}
@@ -133,6 +155,7 @@ def told_in(language: str, file: str) -> str:
     return file if language == "en" else f"{name}.{language}{dot}{ending}"
 
 
+@cache
 def console_code(text: str) -> str:
     """The code of an interactive session, as a reader would type it into a file."""
     return "".join(cell.runs for cell in console_cells(text))
@@ -164,12 +187,64 @@ def console_cells(text: str) -> list[Cell]:
 
 def runnable(code: str, module: Path) -> str:
     """A piece of the package's own source, with the imports that it needs to run by itself."""
-    lines = import_lines(module)
-    needed = [lines[name] for name in sorted(free_names(code)) if name in lines]
-    header = "\n".join(dict.fromkeys(needed))
-    return f"{header}\n\n\n{code}" if header else code
+    lines, package = import_lines(module), module.relative_to(ROOT).parts[0]
+    needed = {lines[name] for name in free_names(code) if name in lines}
+    own, rest = _leading_imports(code, package)
+    header = sorted_imports(needed | own, package)
+    blank = "\n\n" if rest.startswith(("def ", "class ", "@", "#")) else "\n"
+    return f"{header}{blank}{rest}" if header else code
 
 
+def _leading_imports(code: str, package: str) -> tuple[set[str], str]:
+    """The imports that an example starts with, one name each, and what stands below them."""
+    statements = ast.parse(code).body
+    imports = list(
+        takewhile(lambda node: isinstance(node, ast.Import | ast.ImportFrom), statements)
+    )
+    lines = {line for node in imports for line in _import_lines(node, package).values()}
+    below = code.splitlines(keepends=True)[imports[-1].end_lineno if imports else 0 :]
+    return lines, "".join(below).lstrip("\n")
+
+
+def sorted_imports(lines: Iterable[str], package: str) -> str:
+    """Imports of one name each, sorted and merged as ruff does it."""
+    plain, from_modules = [], defaultdict(list)
+    for (node,) in (ast.parse(line).body for line in lines):
+        (alias,) = node.names
+        if isinstance(node, ast.Import):
+            plain.append((alias.name, ast.unparse(node)))
+        else:
+            from_modules[node.module, alias.asname].append(alias)  # each "as" has its own line
+    written = [(_origin(name, package), 0, name.lower(), (), line) for name, line in plain]
+    for (name, _), aliases in from_modules.items():
+        aliases.sort(key=_rank)
+        line = _from_import(name, [ast.unparse(alias) for alias in aliases])
+        written.append((_origin(name, package), 1, name.lower(), _rank(aliases[0]), line))
+    groups = groupby(sorted(written), key=lambda item: item[0])
+    return "\n".join("".join(item[-1] + "\n" for item in group) for _, group in groups)
+
+
+def _origin(module: str, package: str) -> int:
+    """0 for Python's own modules, 1 for those of others, 2 for the package's."""
+    top = module.split(".")[0]
+    return 2 if top == package else int(top not in sys.stdlib_module_names)
+
+
+def _rank(alias: ast.alias) -> tuple[int, str]:
+    """Constants come before classes, and these before all other names."""
+    name = alias.name
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2
+    return kind, name.lower()
+
+
+def _from_import(module: str, names: list[str]) -> str:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= LINE_LENGTH:
+        return line
+    return "\n".join([f"from {module} import (", *(f"    {name}," for name in names), ")"])
+
+
+@cache
 def free_names(code: str) -> set[str]:
     """The global names that a piece of code reads but does not bind."""
 
@@ -186,6 +261,7 @@ def free_names(code: str) -> set[str]:
     return set(walk(table)) - bound - set(dir(builtins))
 
 
+@of_file
 def import_lines(module: Path) -> dict[str, str]:
     """For each global name of a module of the package, the line that imports it elsewhere."""
     package = module.relative_to(ROOT).parts[0]
@@ -193,16 +269,22 @@ def import_lines(module: Path) -> dict[str, str]:
     lines = {}
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            source = ""
-            if isinstance(node, ast.ImportFrom):
-                parents = [package] * node.level + [node.module] * bool(node.module)
-                source = f"from {'.'.join(parents)} "
-            for alias in node.names:
-                line = source + ast.unparse(ast.Import([alias]))
-                lines[alias.asname or alias.name.split(".")[0]] = line
+            lines |= _import_lines(node, package)
         else:
             lines |= {bound: f"from {name} import {bound}" for bound in _bound(node)}
     return lines
+
+
+def _import_lines(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, str]:
+    """For each name that a statement imports, a line that imports it alone."""
+    source = ""
+    if isinstance(node, ast.ImportFrom):
+        parents = [package] * node.level + [node.module] * bool(node.module)
+        source = f"from {'.'.join(parents)} "
+    return {
+        alias.asname or alias.name.split(".")[0]: source + ast.unparse(ast.Import([alias]))
+        for alias in node.names
+    }
 
 
 def _bound(node: ast.stmt) -> list[str]:

@@ -10,15 +10,16 @@ from tempfile import TemporaryDirectory
 
 from bs4 import BeautifulSoup
 from markdown.extensions.toc import nest_toc_tokens
-from mkdocs.commands.build import build
+from mkdocs.commands import build as mkdocs
 from mkdocs.config import load_config
 from mkdocs.structure.files import File
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
 
-from mhsite import cells, pieces, results
+from mhsite import build, cells, pieces, results
 from mhsite.page import Block, Page, page_paths, read
-from mhsite.source import DOCS
+from mhsite.settings import settings
+from mhsite.source import DOCS, ROOT
 
 HEADING = re.compile(
     r'<h(?P<level>\d) id="[^"]*">(?P<title>.*?)<a class="anchor-link".*?</a></h\d>', re.S
@@ -26,24 +27,43 @@ HEADING = re.compile(
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
 DOLLARS = re.compile(r"(?P<bar>\$\$?)(?P<tex>[^$]+)(?P=bar)")
 
-_drafts: dict[str, TemporaryDirectory] = {}  # until the next build
+_drafts: dict[str, TemporaryDirectory] = {}
 
 
 def notebooks(language: str, made: dict) -> dict[str, Path]:
     """For each lab's page, the file with its notebook: MkDocs takes it in the page's place."""
-    found, _drafts[language] = {}, TemporaryDirectory(prefix="mhattn-")
-    folder = Path(_drafts[language].name)
+    found = {}
+    folder = Path(_drafts.setdefault(language, TemporaryDirectory(prefix="mhattn-")).name)
     for page in [page for page in page_paths(language) if page.parts[0] == "labs"]:
         uri = page.as_posix()
         found[uri] = folder / page.with_suffix(".ipynb").name
         text = made[f"downloads/{uri.removesuffix('.md')}.ipynb"]
-        found[uri].write_text(text, encoding="utf-8")
+        if not found[uri].is_file() or found[uri].read_text(encoding="utf-8") != text:
+            found[uri].write_text(text, encoding="utf-8")
     return found
 
 
-def add(made: dict[str, str | bytes | Path], files, config) -> None:
+def navigation(language: str) -> list:
+    """The nav with the title of each page: after a change MkDocs reads only pages that changed."""
+    return _titled(settings(language)["nav"], language)
+
+
+def _titled(nav: list | dict | str, language: str) -> list | dict:
+    if isinstance(nav, str):
+        return {read(DOCS / language / nav).headings[0].title: nav}
+    if isinstance(nav, list):
+        return [_titled(item, language) for item in nav]
+    return {
+        title: below if isinstance(below, str) else _titled(below, language)
+        for title, below in nav.items()
+    }
+
+
+def add_files(files, config) -> None:
     """Hand files that were made to MkDocs, each in place of the one that it may have found."""
-    for uri, content in made.items():
+    language = config.theme["language"]
+    made = build.files(language, config.site_url)
+    for uri, content in (made | notebooks(language, made)).items():
         if old := files.get_file_from_path(uri):
             files.remove(old)
         if isinstance(content, Path):
@@ -110,11 +130,17 @@ def _tell(page: Page, made, config) -> None:
     made.edit_url = f"{config.repo_url.rstrip('/')}/{edit_uri}"
 
 
+def configuration(language: str, english):
+    """What a language's site is built with, beside or into the English one."""
+    file, below = (ROOT / "mkdocs.yml", "") if language == "en" else (DOCS / "zh.yml", "zh/")
+    there = {"site_dir": str(Path(english.site_dir, below)), "site_url": english.site_url + below}
+    return load_config(str(file), strict=english.strict, **there)
+
+
 def build_chinese(config, command: str) -> bool:
     """Build the Chinese site into the English one; whether there was no warning in either."""
-    there = {"site_dir": str(Path(config.site_dir, "zh")), "site_url": config.site_url + "zh/"}
-    chinese = load_config(str(DOCS / "zh.yml"), strict=config.strict, **there)
+    chinese = configuration("zh", config)
     chinese.plugins.on_startup(command=command, dirty=False)
-    build(chinese)
+    mkdocs.build(chinese)
     handlers = logging.getLogger("mkdocs").handlers
     return not any(each.get_counts() for each in handlers if isinstance(each, CountHandler))

@@ -12,6 +12,7 @@ from mhattn import (
     local_attention,
     padding_mask,
     strided_attention,
+    tiled_attention,
 )
 from mhattn.positions import Alibi, Rotary
 from mhattn.relative import LearnedBias, RelativePosition
@@ -33,7 +34,7 @@ LAYERS = {
         E, H, head_dim=D, attend=partial(local_attention, window=4), position=Rotary(D)
     ),
     "linear": lambda: MultiHeadAttention(E, H, num_kv_heads=1, attend=linear_attention),
-    "latent": lambda: LatentAttention(E, H, kv_rank=8, nope_dim=5, rope_dim=2),
+    "latent": lambda: LatentAttention(E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2),
 }
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
@@ -60,6 +61,20 @@ def test_one_graph_serves_all_lengths(name, is_causal):
     for length in LENGTHS:
         x = torch.randn(B, length, E)
         torch.testing.assert_close(compiled(x, is_causal=is_causal), mha(x, is_causal=is_causal))
+
+
+def test_a_tiled_layer_computes_the_same_in_a_graph_for_each_length():
+    mha, counter = MultiHeadAttention(E, H, attend=partial(tiled_attention, block_size=4)), []
+
+    def count(graph, inputs):
+        counter.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(mha, fullgraph=True, backend=count)
+    for length in LENGTHS:
+        x = torch.randn(B, length, E)
+        torch.testing.assert_close(compiled(x, is_causal=True), mha(x, is_causal=True))
+    assert len(counter) == len(LENGTHS)
 
 
 @pytest.mark.parametrize("name", ["plain", "rotary", "alibi", "bias", "vectors", "latent"])

@@ -7,7 +7,17 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import MultiHeadAttention, attention_cost
+from mhattn import (
+    KVCache,
+    LatentAttention,
+    MultiHeadAttention,
+    attention_cost,
+    kv_cache_bytes,
+    kv_cache_numbers,
+    latent_attention,
+    latent_multiplications,
+    latent_parameters,
+)
 
 GRID = list(
     itertools.product(
@@ -70,6 +80,45 @@ def test_parameters_and_flops_are_torchs_over_a_grid(fused):
         )
         assert cost.parameters == sum(p.numel() for p in module.parameters())
         assert cost.flops == counter.get_total_flops() == 2 * cost.multiplications
+
+
+# Every width a prime of its own; with the first the absorbed form can win, with the second not.
+LATENT = [
+    {"kv_lora_rank": 23, "qk_nope_head_dim": 7, "qk_rope_head_dim": 2, "v_head_dim": 11},
+    {"kv_lora_rank": 5, "qk_nope_head_dim": 13, "qk_rope_head_dim": 2, "v_head_dim": 17},
+]
+
+
+@pytest.mark.parametrize("sizes", LATENT, ids=["wide latent", "narrow latent"])
+@pytest.mark.parametrize("absorb", [False, True])
+@pytest.mark.parametrize("lengths", [(1, 19), (3, 19), (19, 19)])
+def test_latent_multiplications_are_torchs(sizes, absorb, lengths):
+    (heads, (L, S)), (R, D, turned, D_v) = (3, lengths), sizes.values()
+    query, kept = torch.randn(1, heads, L, D + turned), torch.randn(1, 1, S, R + turned)
+    matrices = torch.randn(heads, D, R), torch.randn(heads, D_v, R)
+    with FlopCounterMode(display=False) as counter:
+        latent_attention(query, kept, *matrices, absorb=absorb, return_weights=True)
+    one_head = latent_multiplications(L, S, **sizes, absorb=absorb)
+    assert counter.get_total_flops() == 2 * heads * one_head
+
+
+@pytest.mark.parametrize("q_lora_rank", [None, 29])
+def test_latent_parameters_and_cache_are_those_of_a_layer(q_lora_rank):
+    sizes = LATENT[0] | {"q_lora_rank": q_lora_rank}
+    layer, cache = LatentAttention(31, 3, **sizes), KVCache(max_len=5)
+    assert latent_parameters(31, 3, **sizes) == sum(
+        parameter.numel() for parameter in layer.parameters() if parameter.ndim == 2
+    )
+    layer(torch.randn(1, 5, 31), is_causal=True, cache=cache)
+    numbers = kv_cache_numbers(1, 23 + 2, 0)
+    assert kv_cache_bytes(5, numbers, bytes_per_number=4) == cache.nbytes
+
+
+def test_cache_bytes_are_those_of_grouped_heads():
+    layer, cache = MultiHeadAttention(21, 6, num_kv_heads=3, head_dim=7), KVCache(max_len=5)
+    layer(torch.randn(2, 5, 21), is_causal=True, cache=cache)
+    numbers = kv_cache_numbers(3, 7, 7)
+    assert 2 * kv_cache_bytes(5, numbers, bytes_per_number=4) == cache.nbytes
 
 
 def test_the_number_of_heads_changes_the_softmax_only():

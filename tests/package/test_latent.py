@@ -1,6 +1,7 @@
 """Against the formula, written out number by number, and against Hugging Face's DeepSeek layers."""
 
 import copy
+import dataclasses
 import math
 import shutil
 import sys
@@ -24,21 +25,21 @@ from mhattn import (
 
 B, L, S, H, E = 2, 5, 7, 3, 87  # E must be divisible by H for Hugging Face
 R, D, TURNED, D_V, Q_RANK = 13, 11, 4, 17, 19
-SIZES = {"kv_rank": R, "nope_dim": D, "rope_dim": TURNED, "value_dim": D_V}
+SIZES = {"kv_lora_rank": R, "qk_nope_head_dim": D, "qk_rope_head_dim": TURNED, "v_head_dim": D_V}
 
 both_ways = pytest.mark.parametrize("absorb", [False, True])
-with_and_without_q_rank = pytest.mark.parametrize("q_rank", [None, Q_RANK])
+with_and_without_q_lora_rank = pytest.mark.parametrize("q_lora_rank", [None, Q_RANK])
 
 
-def module(dtype=torch.float64, q_rank=Q_RANK, **options):
-    layer = LatentAttention(E, H, q_rank=q_rank, **(SIZES | options)).to(dtype)
+def module(dtype=torch.float64, q_lora_rank=Q_RANK, **options):
+    layer = LatentAttention(E, H, q_lora_rank=q_lora_rank, **(SIZES | options)).to(dtype)
     for parameter in layer.parameters():  # also those of the norms, which start at one
         nn.init.normal_(parameter, std=0.4)
     return layer
 
 
 def heads(L=L, S=S, dtype=torch.float64):
-    """Query, kept, k_up and v_up."""
+    """Query, kept, k_b and v_b."""
     query = torch.randn(B, H, L, D + TURNED, dtype=dtype)
     kept = torch.randn(B, 1, S, R + TURNED, dtype=dtype)
     ups = torch.randn(H, D, R, dtype=dtype), torch.randn(H, D_V, R, dtype=dtype)
@@ -61,32 +62,34 @@ def turn(x, position, base=10_000.0):
 def written_out(layer, x, allowed=None, base=10_000.0):
     """Token by token, head by head, from the paper's equations 9 to 19 and 37 to 47."""
     own = dict(layer.named_parameters())
-    width = layer.nope_dim + layer.rope_dim
+    nope, v_dim = layer.qk_nope_head_dim, layer.v_head_dim
+    width = nope + layer.qk_rope_head_dim
     outputs, tables = [], []
     for sequence in x:
-        latents = [norm(own["kv_down.weight"] @ t, own["kv_norm.weight"]) for t in sequence]
-        shared = [turn(own["k_rope.weight"] @ t, j, base) for j, t in enumerate(sequence)]
+        latents = [own["kv_a_proj.weight"] @ t for t in sequence]
+        latents = [norm(latent, own["kv_a_layernorm.weight"]) for latent in latents]
+        shared = [turn(own["k_rope_proj.weight"] @ t, j, base) for j, t in enumerate(sequence)]
         rows = []
         for i, token in enumerate(sequence):
-            if layer.q_rank is None:
+            if layer.q_lora_rank is None:
                 query = own["q_proj.weight"] @ token
             else:
-                query = norm(own["q_proj.down.weight"] @ token, own["q_proj.norm.weight"])
-                query = own["q_proj.up.weight"] @ query
+                query = norm(own["q_a_proj.weight"] @ token, own["q_a_layernorm.weight"])
+                query = own["q_b_proj.weight"] @ query
             mixed = []
             for h in range(layer.num_heads):
                 q = query[h * width : (h + 1) * width]
-                content, turned = q[: layer.nope_dim], turn(q[layer.nope_dim :], i, base)
-                k_up = own["k_up.weight"][h * layer.nope_dim : (h + 1) * layer.nope_dim]
-                v_up = own["v_up.weight"][h * layer.value_dim : (h + 1) * layer.value_dim]
+                content, turned = q[:nope], turn(q[nope:], i, base)
+                k_b = own["k_b_proj.weight"][h * nope : (h + 1) * nope]
+                v_b = own["v_b_proj.weight"][h * v_dim : (h + 1) * v_dim]
                 scores = [
-                    (content @ (k_up @ c) + turned @ k) / math.sqrt(width)
+                    (content @ (k_b @ c) + turned @ k) / math.sqrt(width)
                     for c, k in zip(latents, shared, strict=True)
                 ]
                 seen = [j for j in range(len(sequence)) if allowed is None or allowed[i, j]]
                 weights = torch.zeros(len(sequence), dtype=x.dtype)
                 weights[seen] = torch.stack([scores[j] for j in seen]).softmax(dim=0)
-                mixed.append(sum(weights[j] * (v_up @ latents[j]) for j in seen))
+                mixed.append(sum(weights[j] * (v_b @ latents[j]) for j in seen))
                 tables.append(weights)
             rows.append(own["out_proj.weight"] @ torch.cat(mixed))
         outputs.append(torch.stack(rows))
@@ -95,11 +98,11 @@ def written_out(layer, x, allowed=None, base=10_000.0):
 
 
 @both_ways
-@with_and_without_q_rank
+@with_and_without_q_lora_rank
 @pytest.mark.parametrize("allowed", [None, causal_mask(S), window_mask(S, S, 3)], ids=str)
 @torch.no_grad()
-def test_layer_equals_the_formula_token_by_token(absorb, q_rank, allowed):
-    layer = module(q_rank=q_rank)
+def test_layer_equals_the_formula_token_by_token(absorb, q_lora_rank, allowed):
+    layer = module(q_lora_rank=q_lora_rank)
     x = torch.randn(B, S, E).double()
     expected, expected_weights = written_out(layer, x, allowed)
     output, weights = layer(x, mask=allowed, return_weights=True, absorb=absorb)
@@ -110,8 +113,8 @@ def test_layer_equals_the_formula_token_by_token(absorb, q_rank, allowed):
 
 @torch.no_grad()
 def test_base_and_default_value_size():
-    layer = module(base=100.0, value_dim=None)
-    assert layer.value_dim == D
+    layer = module(base=100.0, v_head_dim=None)
+    assert layer.v_head_dim == D
     x = torch.randn(B, S, E).double()
     torch.testing.assert_close(layer(x), written_out(layer, x, base=100.0)[0])
 
@@ -220,12 +223,8 @@ def test_what_is_kept_is_what_the_cache_holds():
 
 def real_size(name):
     model = known_model(name)
-    latent = model.latent
-    sizes = {"kv_rank": latent.kv_lora_rank, "q_rank": latent.q_lora_rank}
-    sizes |= {"nope_dim": latent.qk_nope_head_dim, "rope_dim": latent.qk_rope_head_dim}
-    return model, LatentAttention(
-        model.embed_dim, model.num_heads, value_dim=latent.v_head_dim, **sizes
-    )
+    sizes = dataclasses.asdict(model.latent)
+    return model, LatentAttention(model.embed_dim, model.num_heads, **sizes)
 
 
 @pytest.mark.parametrize("name", ["deepseek-v2", "deepseek-v3"])
@@ -244,12 +243,12 @@ def test_real_sizes_have_the_parameters_and_the_cache_of_the_table(name):
     assert norms == model.latent.q_lora_rank + model.latent.kv_lora_rank
 
 
-@with_and_without_q_rank
-def test_parameters_in_closed_form(q_rank):
+@with_and_without_q_lora_rank
+def test_parameters_in_closed_form(q_lora_rank):
     closed = E * (R + TURNED) + R + R * H * (D + D_V) + H * D_V * E
     width = H * (D + TURNED)
-    closed += E * width if q_rank is None else E * q_rank + q_rank + q_rank * width
-    assert sum(p.numel() for p in module(q_rank=q_rank).parameters()) == closed
+    closed += E * width if q_lora_rank is None else q_lora_rank * (E + 1 + width)
+    assert sum(p.numel() for p in module(q_lora_rank=q_lora_rank).parameters()) == closed
 
 
 # What it costs
@@ -392,23 +391,23 @@ def rows_by_halves(weight, turned):
 
 def take_over(ours, theirs):
     """Hugging Face's weights, in our names and our order of the turned features."""
-    width = ours.nope_dim + ours.rope_dim
+    width = ours.qk_nope_head_dim + ours.qk_rope_head_dim
     with torch.no_grad():
-        if ours.q_rank is None:
+        if ours.q_lora_rank is None:
             q_in, q_out = theirs.q_proj.weight, ours.q_proj.weight
         else:
-            ours.q_proj.down.weight.copy_(theirs.q_a_proj.weight)
-            ours.q_proj.norm.weight.copy_(theirs.q_a_layernorm.weight)
-            q_in, q_out = theirs.q_b_proj.weight, ours.q_proj.up.weight
-        by_head = [rows_by_halves(rows, ours.rope_dim) for rows in q_in.split(width)]
+            ours.q_a_proj.weight.copy_(theirs.q_a_proj.weight)
+            ours.q_a_layernorm.weight.copy_(theirs.q_a_layernorm.weight)
+            q_in, q_out = theirs.q_b_proj.weight, ours.q_b_proj.weight
+        by_head = [rows_by_halves(rows, ours.qk_rope_head_dim) for rows in q_in.split(width)]
         q_out.copy_(torch.cat(by_head))
-        down = rows_by_halves(theirs.kv_a_proj_with_mqa.weight, ours.rope_dim)
-        ours.kv_down.weight.copy_(down[: ours.kv_rank])
-        ours.k_rope.weight.copy_(down[ours.kv_rank :])
-        ours.kv_norm.weight.copy_(theirs.kv_a_layernorm.weight)
+        down = rows_by_halves(theirs.kv_a_proj_with_mqa.weight, ours.qk_rope_head_dim)
+        ours.kv_a_proj.weight.copy_(down[: ours.kv_lora_rank])
+        ours.k_rope_proj.weight.copy_(down[ours.kv_lora_rank :])
+        ours.kv_a_layernorm.weight.copy_(theirs.kv_a_layernorm.weight)
         up = theirs.kv_b_proj.weight.unflatten(0, (ours.num_heads, -1))
-        ours.k_up.weight.copy_(up[:, : ours.nope_dim].flatten(0, 1))
-        ours.v_up.weight.copy_(up[:, ours.nope_dim :].flatten(0, 1))
+        ours.k_b_proj.weight.copy_(up[:, : ours.qk_nope_head_dim].flatten(0, 1))
+        ours.v_b_proj.weight.copy_(up[:, ours.qk_nope_head_dim :].flatten(0, 1))
         ours.out_proj.weight.copy_(theirs.o_proj.weight)
 
 
@@ -417,7 +416,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}  # their norms, angles and softmax are in f
 quietly = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 
-def theirs_and_ours(version, q_rank, rope=ROPE):
+def theirs_and_ours(version, q_lora_rank, rope=ROPE):
     """Hugging Face's layer, called with hidden states and a boolean mask; and ours, its weights."""
     pytest.importorskip("transformers")
     if version == "v2":
@@ -433,7 +432,7 @@ def theirs_and_ours(version, q_rank, rope=ROPE):
         num_attention_heads=H,
         num_key_value_heads=H,
         kv_lora_rank=R,
-        q_lora_rank=q_rank,
+        q_lora_rank=q_lora_rank,
         qk_nope_head_dim=D,
         qk_rope_head_dim=TURNED,
         v_head_dim=D_V,
@@ -444,7 +443,7 @@ def theirs_and_ours(version, q_rank, rope=ROPE):
     layer = getattr(theirs, f"{prefix}Attention")(config, layer_idx=0).double().eval()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.4)
-    ours = module(q_rank=q_rank, base=500.0)
+    ours = module(q_lora_rank=q_lora_rank, base=500.0)
     take_over(ours, layer)
     rotary = getattr(theirs, f"{prefix}RotaryEmbedding")(config)
 
@@ -461,10 +460,10 @@ def theirs_and_ours(version, q_rank, rope=ROPE):
 @both_ways
 @pytest.mark.parametrize("lengths", [None, [37, 23]], ids=["causal", "padded"])
 @pytest.mark.parametrize("version", ["v2", "v3"])
-@with_and_without_q_rank
+@with_and_without_q_lora_rank
 @torch.no_grad()
-def test_hugging_face_computes_the_same(version, q_rank, lengths, absorb):
-    theirs, ours, _ = theirs_and_ours(version, q_rank)
+def test_hugging_face_computes_the_same(version, q_lora_rank, lengths, absorb):
+    theirs, ours, _ = theirs_and_ours(version, q_lora_rank)
     x, options = torch.randn(B, 37, E).double(), {"is_causal": True, "absorb": absorb}
     allowed = causal_mask(37)[None, None]
     if lengths:
@@ -517,7 +516,15 @@ def test_with_a_latent_wide_enough_it_is_multi_head_attention():
 
 
 def test_initialisation_is_xavier_on_each_matrix():
-    layer = LatentAttention(64, 4, kv_rank=32, nope_dim=16, rope_dim=8, value_dim=24, q_rank=48)
+    layer = LatentAttention(
+        64,
+        4,
+        kv_lora_rank=32,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=8,
+        v_head_dim=24,
+        q_lora_rank=48,
+    )
     for linear in layer.modules():
         if isinstance(linear, nn.Linear):
             bound = math.sqrt(6 / sum(linear.weight.shape))
@@ -528,20 +535,20 @@ def test_initialisation_is_xavier_on_each_matrix():
 
 
 def test_repr_says_the_sizes():
-    text = "num_heads=3, kv_rank=13, nope_dim=11, rope_dim=4, value_dim=17, q_rank=19"
-    assert text in repr(module())
+    text = "num_heads=3, kv_lora_rank=13, qk_nope_head_dim=11, qk_rope_head_dim=4, v_head_dim=17"
+    assert f"{text}, q_lora_rank=19" in repr(module())
 
 
 @pytest.mark.parametrize(
     ("sizes", "error", "text"),
     [
-        ({"rope_dim": 5}, ValueError, "rope_dim must be even, got 5"),
-        ({"rope_dim": 0}, ValueError, "rope_dim must be at least 2, got 0"),
+        ({"qk_rope_head_dim": 5}, ValueError, "qk_rope_head_dim must be even, got 5"),
+        ({"qk_rope_head_dim": 0}, ValueError, "qk_rope_head_dim must be at least 2, got 0"),
         ({"base": 1.0}, ValueError, "base must be greater than 1, got 1.0"),
-        ({"kv_rank": 0}, ValueError, "kv_rank must be at least 1, got 0"),
-        ({"nope_dim": 2.0}, TypeError, "nope_dim must be an integer, got float"),
-        ({"value_dim": 0}, ValueError, "value_dim must be at least 1, got 0"),
-        ({"q_rank": 0}, ValueError, "q_rank must be at least 1, got 0"),
+        ({"kv_lora_rank": 0}, ValueError, "kv_lora_rank must be at least 1, got 0"),
+        ({"qk_nope_head_dim": 2.0}, TypeError, "qk_nope_head_dim must be an integer, got float"),
+        ({"v_head_dim": 0}, ValueError, "v_head_dim must be at least 1, got 0"),
+        ({"q_lora_rank": 0}, ValueError, "q_lora_rank must be at least 1, got 0"),
     ],
     ids=str,
 )
@@ -553,7 +560,7 @@ def test_sizes_are_checked(sizes, error, text):
         LatentAttention(E, 0, **SIZES)
 
 
-WIDE = "query must be at least D=11 wide, as k_up, got (2, 3, 5, 10)"
+WIDE = "query must be at least D=11 wide, as k_b, got (2, 3, 5, 10)"
 ROW = "kept must be (B, 1, S, R + D_R) = (2, 1, S, 17), got"
 WRONG = [
     (0, (B, H, L), "query must have 4 axes, got shape (2, 3, 5)"),
@@ -561,9 +568,9 @@ WRONG = [
     (1, (B, S, R), "kept must have 4 axes, got shape (2, 7, 13)"),
     (1, (B, H, S, R + TURNED), f"{ROW} (2, 3, 7, 17)"),
     (1, (B, 1, S, R), f"{ROW} (2, 1, 7, 13)"),
-    (2, (H, D, R, 1), "k_up must have 3 axes, got shape (3, 11, 13, 1)"),
-    (2, (H + 1, D, R), "k_up must be (H=3, ..., R=13), got (4, 11, 13)"),
-    (3, (H, D_V, R + 1), "v_up must be (H=3, ..., R=13), got (3, 17, 14)"),
+    (2, (H, D, R, 1), "k_b must have 3 axes, got shape (3, 11, 13, 1)"),
+    (2, (H + 1, D, R), "k_b must be (H=3, ..., R=13), got (4, 11, 13)"),
+    (3, (H, D_V, R + 1), "v_b must be (H=3, ..., R=13), got (3, 17, 14)"),
 ]
 
 

@@ -38,7 +38,9 @@ LAYERS = {
     "vectors": lambda **o: MultiHeadAttention(
         E, H, head_dim=D, position=RelativePosition(D, 3, **o), **o
     ),
-    "latent": lambda **o: LatentAttention(E, H, kv_rank=8, nope_dim=5, rope_dim=2, **o),
+    "latent": lambda **o: LatentAttention(
+        E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2, **o
+    ),
 }
 OTHERS = {
     "grouped": lambda **o: MultiHeadAttention(E, H, num_kv_heads=1, **o),

@@ -195,8 +195,8 @@ def test_latent_attention_by_hand():
     keys_and_values = 7168 * (512 + 64) + 512 * 128 * (128 + 128)
     assert model.attention_parameters == 61 * (queries + keys_and_values + 128 * 128 * 7168)
     assert model.attention_parameters == 61 * 187_105_280
-    assert (model.head_dim, model.value_dim, model.cached_per_layer) == (192, 128, 576)
-    assert known_model("llama-2-7b").value_dim == 128
+    assert (model.head_dim, model.v_head_dim, model.cached_per_layer) == (192, 128, 576)
+    assert known_model("llama-2-7b").v_head_dim == 128
     assert known_model("deepseek-v2").cached_per_layer == Fraction(9, 2) * 128  # Table 1 of V2
 
 

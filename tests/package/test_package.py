@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ PUBLIC = [name for name in MODULES if not name.startswith("_")]
 # Who may import whom: each layer those before it. A module that is not named belongs to the
 # last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
 LAYERS = [
-    {"checks"},
+    {"integers"},
+    {"checks", "costs"},
     {"masks"},
     {"fused"},
     {"functional"},
@@ -28,7 +30,7 @@ LAYERS = [
     {"modules", "latent", "relative", "flex"},
 ]
 DRAWS_OR_TIMES = {"plots", "timing"}
-ALONE = {"costs", "model_sizes"}
+WITHOUT_TORCH = {"integers", "costs", "model_sizes"}
 
 
 def imported(module):
@@ -49,8 +51,8 @@ def imported(module):
 def test_imports_run_one_way(module):
     packages, ours = imported(module)
     assert not ours & DRAWS_OR_TIMES
-    if module in ALONE:
-        assert "mhattn" not in packages
+    if module in WITHOUT_TORCH:
+        assert ours <= WITHOUT_TORCH
         assert "torch" not in packages
     layer = next((i for i, layer in enumerate(LAYERS) if module in layer), len(LAYERS))
     above = set().union(*LAYERS[layer + 1 :]) if layer < len(LAYERS) else set()
@@ -60,17 +62,78 @@ def test_imports_run_one_way(module):
         assert not same_or_unnamed, f"{module} imports {same_or_unnamed} of a later layer"
 
 
+def imports_when_loaded(file, folder, prefix):
+    """The modules of ``folder``, named with ``prefix``, that a file there imports as it loads."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    own = {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}
+    return {name for name in own if (folder / f"{name}.py").is_file()}
+
+
+def circle(graph):
+    """Some nodes of a graph each of which leads to another of them; none if there is no circle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("folder", "prefix"),
+    [("mhattn", "mhattn."), ("scripts/mhsite", "mhsite."), ("scripts", "")],
+)
+def test_there_is_no_import_circle(folder, prefix):
+    folder = PACKAGE.parent / folder
+    files = [file for file in folder.glob("*.py") if file.stem != "__init__"]
+    graph = {file.stem: imports_when_loaded(file, folder, prefix) for file in files}
+    assert any(graph.values())
+    assert circle(graph) == []
+
+
+def test_a_circle_is_seen(tmp_path):
+    for name, code in {"a": "from x import b", "b": "import x.c", "c": "from x.a import f"}.items():
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    graph = {n: imports_when_loaded(tmp_path / f"{n}.py", tmp_path, "x.") for n in "abc"}
+    assert sorted(set(circle(graph))) == ["a", "b", "c"]
+    assert circle(graph | {"c": set()}) == []
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_only_plots_imports_matplotlib(module):
     packages, _ = imported(module)
     assert ("matplotlib" in packages) == (module == "plots")
 
 
-def test_import_mhattn_does_not_import_matplotlib():
-    code = "import sys, mhattn; print('matplotlib' in sys.modules, 'torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("import mhattn", ["False", "False"]),
+        ("from mhattn.costs import attention_cost as f; f(8, 2, query_len=4)", ["False", "False"]),
+        ("from mhattn.model_sizes import known_model as f; f('gemma-2b')", ["False", "False"]),
+        ("from mhattn import attention_cost, known_models", ["False", "False"]),
+        ("from mhattn import attention", ["True", "False"]),
+        ("from mhattn import plot_heads", ["False", "True"]),
+    ],
+)
+def test_what_an_import_loads(statement, expected):
+    """Torch and matplotlib, in a fresh process."""
+    code = f"import sys; {statement}; print('torch' in sys.modules, 'matplotlib' in sys.modules)"
     options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": PACKAGE.parent}
     result = subprocess.run([sys.executable, "-c", code], **options)
-    assert result.stdout.split() == ["False", "True"]
+    assert result.stdout.split() == expected
+
+
+def test_the_package_knows_its_names_and_no_others():
+    assert mhattn.costs.attention_cost is mhattn.attention_cost
+    assert set(mhattn.__all__) <= set(dir(mhattn))
+    with pytest.raises(AttributeError, match=r"^module 'mhattn' has no attribute 'atention'$"):
+        mhattn.atention  # noqa: B018
 
 
 def public_objects():

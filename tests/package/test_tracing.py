@@ -197,8 +197,9 @@ LAYERS = {
     "grouped": (attends(linear_attention, num_kv_heads=1), "repeat k, repeat v, mix, merge"),
     "tiled": (attends(partial(tiled_attention, block_size=8)), "split v, mix, merge"),
     "latent": (
-        LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2),
-        "kv_down, kv_norm, k_rope, turn k, kept, q_proj, split q, turn q, scores, weights, mix",
+        LatentAttention(12, 3, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2),
+        "kv_a_proj, kv_a_layernorm, k_rope_proj, turn k, kept, q_proj, split q, turn q, scores, "
+        "weights, mix",
     ),
 }
 

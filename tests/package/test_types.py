@@ -16,15 +16,18 @@ import torch
 from mhattn import *
 
 x, mha = torch.zeros(2, 5, 12), MultiHeadAttention(12, 3)
-latent = LatentAttention(12, 3, kv_rank=8, nope_dim=4, rope_dim=2)
+latent = LatentAttention(12, 3, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2)
 linear = MultiHeadAttention(12, 3, attend=linear_attention)
 print(attention(x, x, x).shape, (x + mha.forward(x)).shape, latent.forward(x).shape)
+print(latent_attention_expanded(x, x, x, x).shape, latent_attention_absorbed(x, x, x, x).shape)
 print(linear_attention(x, x, x).shape, linear.forward(x, is_causal=True, cache=LinearState()).shape)
 for pair in (
     attention(x, x, x, return_weights=True),
     mha.forward(x, return_weights=True),
     latent.forward(x, is_causal=True, return_weights=True),
     linear_attention(x, x, x, return_state=True),
+    latent_attention_expanded(x, x, x, x, return_weights=True),
+    latent_attention_absorbed(x, x, x, x, return_weights=True),
 ):
     print(pair[0].shape, pair[1].shape)
 """
@@ -32,6 +35,7 @@ WRONG = {
     "attention(x, x, x, return_weights=True).shape": "shape",
     "mha.forward(x, return_weights=True) + x": "+",
     "mha.forward(x, maks=None)": "maks",
+    "latent_attention_absorbed(x, x, x, x, return_weights=True) + x": "+",
 }
 
 

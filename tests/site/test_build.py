@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -470,13 +471,47 @@ def served_at(project):
     return f"http://{address}/mhattn/"
 
 
+def wait_for_words(process, words):
+    """Read what a process says until it says this."""
+    said = b""
+
+    def found():
+        nonlocal said
+        if select.select([process.stdout], [], [], 0)[0]:
+            said += os.read(process.stdout.fileno(), 65536)
+        return words.encode() in said
+
+    wait_until(found)
+
+
+def served_page(url):
+    """A page as the server sends it, without the time of the build."""
+    return re.sub(r"livereload\(\d+, \d+\)", "", get(url))
+
+
 @kills
-def test_serve_shows_both_languages_and_a_change(project):
+def test_serve_shows_changed_sentences_and_survives_a_fault(project):
+    """The page built alone is the same as with all others, but for the sentence."""
     url = served_at(project)
-    with killed_at_the_end(project.start("-m", "mkdocs", "serve")):
+    with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
         wait_until(lambda: "On <a" in get(url) and "On <a" in get(url + "zh/"))
-        project.edit("docs/zh/index.md", "On [two]", "Changed [two]")
-        wait_until(lambda: "Changed <a" in get(url + "zh/"))
+        for language, home in (("zh", url + "zh/"), ("en", url)):
+            before, start = served_page(home), time.monotonic()
+            project.edit(f"docs/{language}/index.md", "On [two]", "Changed [two]")
+            wait_until(lambda home=home: "Changed <a" in get(home), seconds=15)
+            print(f"{language}: seen after {time.monotonic() - start:.1f} s")
+            words = (
+                served_page(home).replace("Changed <a", "On <a").replace("Changed two", "On two")
+            )
+            assert words == before
+            assert served_page(home + "two/").count("Bibliography") > 1
+            index = get(home + "search/search_index.json")
+            assert "Changed two" in index
+            assert '"location":"two/"' in index
+        project.edit("docs/en/index.md", "\\query{Q}", "\\nosuch{Q}")
+        wait_for_words(process, f"{project.file('docs/en/index.md')}:21: \\nosuch{{Q}} = 1")
+        project.edit("docs/en/index.md", "\\nosuch{Q}", "\\query{Mended}")
+        wait_until(lambda: "Mended" in get(url), seconds=15)
     assert project.ran() == []
 
 

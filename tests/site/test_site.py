@@ -1,24 +1,19 @@
 """The files of the built site: pages, links, downloads, and the code that can be copied."""
 
 import ast
-import copy
 import functools
 import gzip
-import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import unquote, urljoin, urlsplit
 from xml.etree import ElementTree
 
 import pytest
-from bs4 import BeautifulSoup, Comment
+from bs4 import BeautifulSoup, Comment, Tag
+from bs4.element import PreformattedString
 from mhsite import data
 from mhsite.page import page_paths, read, skeleton
-from mhsite.source import DOCS, LABS, LANGUAGES, STORIES, shown_section
+from mhsite.source import DOCS, LANGUAGES, STORIES, shown_section
 from test_languages import masked
 
 from mhattn.plots import COLORS
@@ -87,10 +82,23 @@ def test_math_is_rendered(site, language, page):
     kinds = [part.kind for part in skeleton(source(language, page))]
     assert len(soup.select("article .katex-display math")) == kinds.count("math")
     assert soup.select(".arithmatex, .katex-error") == []
-    text = BeautifulSoup(str(soup.article), "html.parser")
-    for element in text.select("code, pre, annotation"):  # these may hold dollars
-        element.decompose()
-    assert re.findall(r"\$[^$]+\$|\\\(|\\\[|\[@|--8<--|///", text.text) == []
+    assert re.findall(r"\$[^$]+\$|\\\(|\\\[|\[@|--8<--|///", prose(soup.article)) == []
+
+
+def prose(article):
+    """Its text, without what may hold dollars."""
+    apart, texts = ("code", "pre", "annotation"), []
+
+    def walk(element):
+        for child in element.children:
+            if isinstance(child, Tag):
+                if child.name not in apart:
+                    walk(child)
+            elif not isinstance(child, PreformattedString):
+                texts.append(child)
+
+    walk(article)
+    return "".join(texts)
 
 
 @each_side
@@ -202,6 +210,36 @@ def test_search_index_is_light(site, language):
     assert len(gzip.compress(index.read_bytes())) < INDEX_LIMIT
 
 
+@each_language
+def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
+    """As they stand in the HTML; the index is made without it."""
+    home = site / address(language, "index.md")
+    index = json.loads((home / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert index["config"]["lang"] == [language]
+    indexed, lost = {}, {}
+    for document in index["docs"]:
+        page, _, anchor = document["location"].partition("#")
+        indexed.setdefault(page, {})[anchor] = f"{document['title']} {document['text']}"
+    for page in PAGES:
+        article = copy.copy(html(site, language, page).article)
+        found = indexed[address("en", page)]
+        ids = {heading["id"] for heading in article.select(":is(h1, h2, h3, h4)[id]")}
+        assert ids - {article.h1["id"]} == found.keys() - {""}
+        if page == "reference.md":  # its docstrings are English
+            assert found.keys() > {"mhattn.masks.causal_mask"}
+            continue
+        for unsearched in article.select(".katex, .highlight, svg, .mh-downloads, .mh-result"):
+            unsearched.decompose()
+        seen = re.findall(
+            r"[A-Za-z]{3,}|[\u4e00-\u9fff]+",
+            "\n".join(paragraph.get_text("\n") for paragraph in article.select("p, li, td")),
+        )
+        words = "".join(found.values()).replace("\u200b", "")
+        if missing := {word for word in seen if word not in words}:
+            lost[page] = missing
+    assert lost == {}
+
+
 def test_colours_of_page_and_figures_are_the_same():
     css = (DOCS / "assets" / "site.css").read_text(encoding="utf-8")
     light = re.search(r"^\[data-md-color-scheme\] \{(.*?)\}", css, re.S | re.M)[1]
@@ -212,7 +250,9 @@ def test_colours_of_page_and_figures_are_the_same():
 # The other engine
 
 # What Zensical 0.0.73 does otherwise, with no effect on what a reader sees in a page.
-CONSUMED = "data-search-exclude"  # its search reads it while it builds
+CONSUMED = ' data-search-exclude=""'  # its search reads it while it builds
+THEMES = "md-content__button"  # to edit the page
+HEADINGS = [f"h{level}" for level in range(1, 7)]
 
 
 def seen(soup, name):
@@ -220,22 +260,26 @@ def seen(soup, name):
 
     A lab is a notebook to MkDocs alone, and a notebook's citations lead to the works themselves.
     """
-    article = copy.copy(soup.article)
-    for button in article.select(".md-content__button, .md-source-file"):
-        button.decompose()  # the theme's, not the page's
-    for element in article.select(f"[{CONSUMED}]"):
-        del element[CONSUMED]
-    return {
-        "formulas": [str(formula) for formula in article.select(".katex")],
-        "figures": [str(figure) for figure in article.select("svg.mh-figure")],
-        "tables": [str(table) for table in article.select("table")],
-        "headings": [heading.text for heading in article.select("h1, h2, h3, h4, h5, h6")],
-        "ids": [e["id"] for e in article.select("[id]") if not e["id"].startswith("__")],
-        "words of links": [link.text for link in article.select("a[href]")],
-        "links": [urljoin(f"https://host/{name}", a["href"]) for a in article.select("a[href]")]
-        if "labs/" not in name
-        else [],
-        "scripts": [script["src"] for script in article.select("script[src]")],
+    article = soup.article
+    found = {kind: [] for kind in ("formula", "figure", "table", "heading", "id", "link", "script")}
+    for element in article.find_all(True):
+        classes = element.get("class", [])
+        if not element.get("id", "__").startswith("__"):
+            found["id"].append(element["id"])
+        if "katex" in classes:
+            found["formula"].append(str(element).replace(CONSUMED, ""))
+        elif element.name == "svg" and "mh-figure" in classes:
+            found["figure"].append(str(element).replace(CONSUMED, ""))
+        elif element.name == "table":
+            found["table"].append(str(element).replace(CONSUMED, ""))
+        elif element.name in HEADINGS:
+            found["heading"].append(element.text)
+        elif element.name == "a" and element.has_attr("href") and THEMES not in classes:
+            to = urljoin(f"https://host/{name}", element["href"])
+            found["link"].append((element.text, to if "labs/" not in name else ""))
+        elif element.name == "script" and element.has_attr("src"):
+            found["script"].append(element["src"])
+    return found | {
         "text": "".join(article.text.split()),
         "description": soup.select_one("meta[name=description]")["content"],
         "other language": urljoin("https://host/a/b/c/", soup.select_one(".mh-language")["href"]),
@@ -248,11 +292,8 @@ def test_zensical_builds_the_same_page(site, zensical_site, language, page):
     name = address(language, page)
     assert seen(theirs, name) == seen(ours, name)
     assert blocks(zensical_site, language, page) == blocks(site, language, page)
-    text = copy.copy(theirs.article)
-    for element in text.select("code, pre, annotation"):  # these may hold dollars
-        element.decompose()
-    assert re.findall(r"\$|\[@|<!--", text.text) == []
-    assert not text.find_all(string=lambda string: isinstance(string, Comment))
+    assert re.findall(r"\$|\[@|<!--", prose(theirs.article)) == []
+    assert not theirs.article.find_all(string=lambda string: isinstance(string, Comment))
 
 
 def test_zensical_builds_the_same_files(site, zensical_site):
@@ -270,6 +311,7 @@ def test_zensical_builds_the_same_files(site, zensical_site):
 # The code that copy buttons give
 
 
+@functools.cache
 def cells(site, language, page):
     """For each section of a page, what the buttons of its cells copy."""
 
@@ -339,71 +381,3 @@ def test_code_stands_in_cells_with_what_each_printed(site, language, page):
         assert len(outputs) == len(wants)
         text = "".join(code.text for code in shown.select("code"))
         assert not re.search(r"^\s*(>>>|\.\.\.|_ = )", text, re.M)
-
-
-def run_program(code, folder):
-    (folder / "pasted.py").write_text(code + "\n", encoding="utf-8")
-    environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "pasted.py"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, encoding="utf-8"
-    )
-
-
-@pytest.fixture(scope="module")
-def programs(site, tmp_path_factory):
-    """The run of each page's code, all blocks pasted into one file; two at a time."""
-    with ThreadPoolExecutor(2) as pool:
-        runs = {}
-
-        def start(page):
-            if page not in runs:
-                code = "\n".join(blocks(site, "en", page))
-                runs[page] = pool.submit(run_program, code, tmp_path_factory.mktemp("program"))
-            return runs[page]
-
-        if "PYTEST_XDIST_WORKER" not in os.environ:  # or other workers run the others
-            for page in PAGES:
-                start(page)
-        yield lambda page: start(page).result()
-        pool.shutdown(cancel_futures=True)
-
-
-def expected_output(page, story_results):
-    for part in skeleton(source("en", page)):
-        if part.kind != "include":
-            continue
-        section = shown_section(part.value)
-        if section.is_story:
-            yield from (example.want for example in section.examples())
-        elif section.path.parent == LABS:
-            outputs = json.loads(
-                (story_results[section.path.stem] / "outputs.json").read_text(encoding="utf-8")
-            )
-            yield outputs[section.name]["text"]
-
-
-@each_page
-def test_copied_code_runs_and_prints_what_the_page_shows(programs, story_results, page):
-    done = programs(page)
-    assert done.returncode == 0, done.stderr
-    if any(part.kind == "api" for part in skeleton(source("en", page))):
-        return  # docstrings show values without print; doctest has checked them
-    assert done.stdout == "".join(expected_output(page, story_results))
-
-
-def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
-    name, target = "attention.md", "figures/attention/picture.svg"
-    includes = [part.value for part in skeleton(source("en", name)) if part.kind == "include"]
-    sections = cells(site, "en", name)[: includes.index("attention.pycon:picture") + 1]
-    code = [cell for section in sections for cell in section]
-    code += ["import json", "print(json.dumps(weights.tolist()))"]
-    weights = json.loads(run_program("\n".join(code), tmp_path).stdout.splitlines()[-1])
-    for language in LANGUAGES:
-        figures = [block for block in source(language, name).walk() if block.kind == "figure"]
-        number = [figure.value for figure in figures].index(target)
-        drawn = html(site, language, name).select("svg.mh-figure")[number].select("text")
-        drawn = [text for text in drawn if re.fullmatch(r"\d\.\d\d", text.text.strip())]
-        drawn.sort(key=lambda text: (round(float(text["y"])), float(text["x"])))
-        assert [t.text.strip() for t in drawn] == [f"{w:.2f}" for row in weights for w in row]

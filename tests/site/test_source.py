@@ -327,15 +327,54 @@ def module(tmp_path, monkeypatch):
 
 def test_package_source_is_copied_with_the_imports_it_needs(module):
     header, _, code = sections(module)["part"].code.partition("\n\n\n")
-    assert sorted(header.splitlines()) == [
-        "from mhattn._other import helper",
-        "from pack.part import LIMIT",
-        "from pack.part import double",
-        "from torch import nn as layers",
+    assert header.splitlines() == [
         "import math",
+        "",
         "import torch.nn.functional as F",
+        "from mhattn._other import helper",
+        "from torch import nn as layers",
+        "",
+        "from pack.part import LIMIT, double",
     ]
     assert code.startswith("class Part(layers.Module):\n    def forward")
+
+
+RUFF = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=I", "--line-length=100"]
+
+
+def ruffs(code):
+    """What ruff makes of the imports."""
+    command = [
+        sys.executable,
+        *["-m", "ruff", "check", "--isolated", "--select", "I", "--fix", "--quiet", "-"],
+    ]
+    command = [*RUFF, "--fix", "--quiet", "--stdin-filename", "pasted.py", "-"]
+    return subprocess.run(
+        command, cwd=source.ROOT, input=code, capture_output=True, encoding="utf-8", check=True
+    ).stdout
+
+
+LINES = {
+    "from mhattn.masks import causal_mask",
+    "from mhattn.masks import Mask",
+    "from mhattn.masks import LIMIT",
+    "from mhattn.masks import a_name_that_makes_the_line_longer",
+    "from mhattn.masks import another_name_that_makes_it_long",
+    "from mhattn import checks as check",
+    "from torch import nn as layers",
+    "from torch import Tensor",
+    "import torch",
+    "import math",
+    "from collections.abc import Callable",
+    "import torch.nn.functional as F",
+    "from functools import partial",
+}
+
+
+def test_imports_are_sorted_as_ruff_does():
+    code = source.sorted_imports(LINES, "mhattn")
+    assert "from mhattn.masks import (\n    LIMIT,\n    Mask,\n    a_name_that" in code
+    assert ruffs(code) == code == ruffs("\n".join(sorted(LINES)) + "\n")
 
 
 def test_free_names_are_those_that_only_others_bind():

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from mhsite.source import shown_section
 from test_site import address, each_language
 
 from mhattn import MultiHeadAttention
@@ -126,3 +127,101 @@ def test_axes_multiply_to_the_shape(open_page, module):
             factors = [sizes[letter] for letter in axis.split("·")]
             product.append(factors[0] * (factors[1] if len(factors) > 1 else 1))
         assert product == step["shape"], step["name"]
+
+
+ATTEND = """async ([module, asked]) => {
+    const { attend, heads } = await import(module)
+    return asked.map(([queries, keys, options]) => {
+        const { weights, outputs } = attend({ queries, keys }, options)
+        return [weights, outputs]
+    }).concat([heads().map(head => attend(head).weights)])
+}"""
+
+
+def heads_of_the_page():
+    """The weights of both heads, as the story of the page computes them."""
+    namespace = {}
+    for name in ("sentence", "arrows", "two"):
+        exec(shown_section(f"why-heads.pycon:{name}").code, namespace)
+    return torch.stack([namespace["A1"], namespace["A2"]])
+
+
+def test_the_sentence_agrees_with_python(open_page, home):
+    """A hundred pairs of queries and keys at random temperatures, with and without the mask."""
+    torch.manual_seed(0)
+    meaning = torch.zeros(6, 4, dtype=torch.float64)
+    meaning[0, 3] = meaning[1, 0] = meaning[1, 2] = meaning[3, 1] = 1
+    asked, expected = [], []
+    for number in range(100):
+        query, key = 6 * torch.randn(2, 6, 4, dtype=torch.float64)
+        temperature, causal = 10 ** (4 * torch.rand(()).item() - 2), number % 2 == 0
+        scores = query @ key.T / (2 * temperature)
+        if causal:
+            hidden = torch.ones(6, 6, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -torch.inf)
+        weights = scores.softmax(dim=-1)
+        expected.append((weights, weights @ meaning))
+        options = {"temperature": temperature, "causal": causal}
+        asked.append([query.tolist(), key.tolist(), options])
+    page = open_page("why-heads/")
+    *answers, own = page.evaluate(ATTEND, [home + "assets/sentence.js", asked])
+    for answer, pair in zip(answers, expected, strict=True):
+        for found, right in zip(answer, pair, strict=True):
+            torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), right)
+    torch.testing.assert_close(torch.tensor(own), heads_of_the_page())
+
+
+@each_language
+def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
+    page = open_page(address(language, "why-heads.md"))
+    widget = page.locator("[data-widget=sentence]")
+    first = widget.locator(".mh-weights-table").first
+    chosen = first.locator("td.mh-row.mh-column")
+    assert chosen.inner_text() == "0.93"  # they, cats
+    chosen.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert widget.locator(".mh-sum").inner_text().startswith("(4·0 + 0·1 + 4·0 + 0·0) / 2 = 0;")
+    widget.locator("fieldset").first.locator("input").nth(1).fill("10")  # asks for a person
+    weights = torch.tensor([0.0, 4, 0, 5, 0]).softmax(dim=-1)
+    assert chosen.inner_text() == f"{weights[3]:.2f}"
+    widget.locator("[name=causal]").uncheck()
+    weights = torch.tensor([0.0, 4, 0, 5, 0, 0]).softmax(dim=-1)
+    assert chosen.inner_text() == f"{weights[3]:.2f}"
+    widget.locator("button[type=reset]").click()
+    page.wait_for_timeout(50)
+    assert chosen.inner_text() == "0.93"
+    widget.locator(".mh-words button").nth(1).click()
+    assert first.locator("td.mh-row").all_inner_texts()[:3] == ["0.50", "0.50", "0.00"]
+
+
+def test_online_softmax_agrees_with_python(open_page, home):
+    torch.manual_seed(0)
+    rows = [(8 * torch.randn(size, dtype=torch.float64)).tolist() for size in range(1, 60)]
+    ask = "async ([module, rows]) => { const m = await import(module); return rows.map(m.steps) }"
+    page = open_page("online-softmax/")
+    answers = page.evaluate(ask, [home + "assets/online-softmax.js", rows])
+    for row, answer in zip(rows, answers, strict=True):
+        for number, step in enumerate(answer, 1):
+            seen = torch.tensor(row[:number], dtype=torch.float64)
+            assert step["largest"] == seen.max().item()
+            right = (seen - seen.max()).exp().sum()
+            torch.testing.assert_close(torch.tensor(step["total"], dtype=torch.float64), right)
+
+
+@each_language
+def test_reader_steps_through_the_online_softmax(open_page, language):
+    page = open_page(address(language, "online-softmax.md"))
+    widget = page.locator("[data-widget=online-softmax]")
+    rows = widget.locator("tbody tr")
+    back, step = (widget.locator("button").nth(place) for place in (0, 1))
+    for number in range(1, 6):
+        assert rows.count() == number
+        assert (back.is_disabled(), step.is_disabled()) == (number == 1, number == 5)
+        if number < 5:
+            step.click()
+    weights = torch.tensor([1.0, 3, 2, 5, 4]).softmax(dim=-1)
+    said = widget.locator("p").inner_text()
+    assert [f"{weight:.4f}" for weight in weights.tolist()] == said.split(":")[1].split()
+    back.click()
+    assert rows.count() == 4

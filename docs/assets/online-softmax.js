@@ -1,0 +1,69 @@
+// The online softmax, one score at a time. A browser test compares steps() with Python.
+
+import { element, mount, wordsOf } from "./dom.js"
+
+const WORDS = {
+  en: { scores: "scores", step: "step", back: "back", reset: "reset",
+        columns: ["score s", "maximum m", "old sum × factor", "+ new term", "= sum ℓ"],
+        done: "weights" },
+  zh: { scores: "分数", step: "下一步", back: "上一步", reset: "还原",
+        columns: ["分数 s", "最大值 m", "旧的和 × 系数", "+ 新的一项", "= 和 ℓ"],
+        done: "注意力权重" },
+}
+const SCORES = [1, 3, 2, 5, 4]
+
+/** What each step computes: the largest score so far, and the sum of exponentials in its units. */
+export function steps(scores) {
+  let [largest, total] = [-Infinity, 0]
+  return scores.map(score => {
+    const [old, before] = [largest, total]
+    largest = Math.max(largest, score)
+    const factor = Math.exp(old - largest)
+    const term = Math.exp(score - largest)
+    total = factor * before + term
+    return { score, largest, before, factor, term, total }
+  })
+}
+
+const digits = x => x.toFixed(4).replace("-", "−")
+
+mount("online-softmax", place => {
+  const words = wordsOf(WORDS)
+  let done = 1
+  const fields = SCORES.map((score, i) => element("input", "",
+    { type: "number", step: "any", value: score, defaultValue: score }, { "aria-label": `${words.scores} ${i + 1}` }))
+  const button = (name, properties, by) => {
+    const made = element("button", words[name], { className: "md-button", ...properties })
+    if (by) made.addEventListener("click", () => { done += by; update() })
+    return made
+  }
+  const back = button("back", { type: "button" }, -1)
+  const next = button("step", { type: "button" }, 1)
+  const form = element("form", [
+    element("fieldset", [element("legend", words.scores), ...fields]),
+    element("div", [back, next, button("reset", { type: "reset" })], { className: "mh-buttons" }),
+  ])
+  const result = element("div", "", { className: "mh-widget-result" }, { "aria-live": "polite" })
+
+  function update() {
+    const scores = fields.map(field => Number(field.value))
+    const all = steps(scores)
+    const last = all[done - 1]
+    back.disabled = done === 1
+    next.disabled = done === all.length
+    const rows = all.slice(0, done).map(({ score, largest, before, factor, term, total }) =>
+      [score, largest, `${digits(before)} × ${digits(factor)}`, digits(term), digits(total)])
+    const table = element("table", [
+      element("thead", element("tr", words.columns.map(name => element("th", name, { scope: "col" })))),
+      element("tbody", rows.map(row => element("tr", row.map(cell => element("td", String(cell)))))),
+    ], { className: "mh-table" })
+    const weights = scores.map(score => digits(Math.exp(score - last.largest) / last.total))
+    const end = done === all.length ? [element("p", `${words.done}: ${weights.join("  ")}`)] : []
+    result.replaceChildren(table, ...end)
+  }
+  form.addEventListener("input", update)
+  form.addEventListener("reset", () => setTimeout(() => { done = 1; update() }))
+  form.addEventListener("submit", event => event.preventDefault())
+  place.replaceChildren(form, result)
+  update()
+})

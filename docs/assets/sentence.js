@@ -1,0 +1,204 @@
+// Two heads read a sentence; the reader chooses a word, hides what comes later, edits queries and keys.
+// A browser test compares attend() with Python.
+
+import { element, mount, wordsOf } from "./dom.js"
+
+export const SENTENCE = {
+  en: {
+    words: ["black", "cats", "love", "Mia", "they", "purr"],
+    features: ["animal", "person", "plural", "dark"],
+    head: h => `head ${h}`, query: word => `query of ${word}`, key: word => `key of ${word}`,
+    takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
+    hidden: "hidden: it comes later", weight: "weight", reset: "reset",
+    hint: "Choose a word, or a cell of a table (arrow keys work too).",
+  },
+  zh: {
+    words: ["黑", "猫", "喜欢", "米娅", "它们", "打呼噜"],
+    features: ["动物", "人", "复数", "黑"],
+    head: h => `头 ${h}`, query: word => `“${word}”的查询`, key: word => `“${word}”的键`,
+    takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
+    hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原",
+    hint: "点一个词，或点表中的一格（也可以用方向键）。",
+  },
+}
+
+const PLACES = [[2, 1], [1, 2], [-1, 2], [-2, 1], [-2, -1], [-1, -2]]
+const MEANING = [[0, 0, 0, 1], [1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+const NONE = [0, 0, 0, 0]
+
+/** The two heads of the page: queries and keys, a row for each word. */
+export const heads = () => [
+  { queries: PLACES.map((_, i) => (i === 4 ? [4, 0, 4, 0] : [...NONE])), keys: MEANING.map(row => [...row]) },
+  {
+    queries: PLACES.map(([x, y]) => [4 * x + 4 * y, 4 * y - 4 * x, 0, 0]),
+    keys: PLACES.map(([x, y]) => [x, y, 0, 0]),
+  },
+]
+
+const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0)
+
+/** Scores, weights and outputs of one head; a hidden score is null. */
+export function attend({ queries, keys }, { temperature = 1, causal = true } = {}) {
+  const scale = Math.sqrt(keys[0].length) * temperature
+  const scores = queries.map((query, i) =>
+    keys.map((key, j) => (causal && j > i ? null : dot(query, key) / scale)))
+  const weights = scores.map(row => {
+    const largest = Math.max(...row.filter(score => score !== null))
+    const parts = row.map(score => (score === null ? 0 : Math.exp(score - largest)))
+    const sum = parts.reduce((a, b) => a + b)
+    return parts.map(part => part / sum)
+  })
+  const outputs = weights.map(row => NONE.map((_, d) => dot(row, MEANING.map(value => value[d]))))
+  return { scores, weights, outputs }
+}
+
+const number = x => String(Math.round(x * 100) / 100).replace("-", "−")
+const two = x => x.toFixed(2).replace("-", "−")
+
+/** Lines from a word to those it takes from, in a strip above or below the words. */
+export function arcs(strip, row, from, below) {
+  const paths = row.map((weight, j) => {
+    if (j === from || weight < 0.005) return ""
+    const [x, to] = [from, j].map(place => place * 100 + 50)
+    const height = 12 + 9 * Math.abs(from - j)
+    const [base, top] = below ? [2, 2 + height] : [58, 58 - height]
+    return `<path d="M${x} ${base}Q${(x + to) / 2} ${2 * top - base} ${to} ${base}" stroke-width="${(8 * weight).toFixed(2)}"/>`
+  })
+  strip.innerHTML = paths.join("")
+}
+
+export function strip(head) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", "svg")
+  made.setAttribute("viewBox", "0 0 600 60")
+  made.setAttribute("preserveAspectRatio", "none")
+  made.setAttribute("class", `mh-arcs mh-head-${head + 1}`)
+  made.setAttribute("aria-hidden", "true")
+  return made
+}
+
+/** A button for each word, between a strip for each head. */
+export function sentence(words, choose) {
+  const strips = [strip(0), strip(1)]
+  const buttons = words.words.map((word, i) => {
+    const button = element("button", word, { type: "button" })
+    button.addEventListener("click", () => choose(i))
+    return button
+  })
+  const row = element("div", buttons, { className: "mh-words" })
+  const place = element("div", [strips[0], row, strips[1]], { className: "mh-sentence" })
+  const update = (word, results) => {
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === word))
+    results.forEach(({ weights }, h) => arcs(strips[h], weights[word], word, h === 1))
+  }
+  return { place, update }
+}
+
+function show(place) {
+  const words = wordsOf(SENTENCE)
+  const start = () => ({ word: 4, key: 1, head: 0, heads: heads() })
+  let state = start()
+
+  const line = sentence(words, word => { state.word = word; update() })
+  const slider = element("input", "", { type: "range", min: -2, max: 2, step: 0.05, value: 0, name: "temperature" })
+  const degrees = element("output")
+  const causal = element("input", "", { type: "checkbox", checked: true, name: "causal" })
+  const form = element("form", [
+    element("label", [words.temperature, " ", degrees, slider]),
+    element("label", [causal, " ", words.causal]),
+    element("button", words.reset, { type: "reset", className: "md-button" }),
+  ])
+  const tables = [0, 1].map(h => weightTable(words, h, (i, j) => {
+    Object.assign(state, { head: h, word: i, key: j })
+    update()
+  }))
+  const editors = ["queries", "keys"].map(side => editor(side, numbers => {
+    state.heads[state.head][side][side === "queries" ? state.word : state.key] = numbers
+    update()
+  }))
+  const sum = element("p", "", { className: "mh-sum" }, { "aria-live": "polite" })
+  const taken = element("table", "", { className: "mh-table" })
+
+  function update() {
+    const temperature = 10 ** Number(slider.value)
+    degrees.value = number(temperature)
+    const results = state.heads.map(head => attend(head, { temperature, causal: causal.checked }))
+    const { word, key, head } = state
+    line.update(word, results)
+    tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
+    const [query, found] = [state.heads[head].queries[word], state.heads[head].keys[key]]
+    editors[0].update(words.query(words.words[word]), query)
+    editors[1].update(words.key(words.words[key]), found)
+    const score = results[head].scores[word][key]
+    const terms = query.map((q, d) => `${number(q)}·${number(found[d])}`).join(" + ")
+    const divided = temperature === 1 ? "2" : `(2 · ${number(temperature)})`
+    sum.textContent = score === null ? words.hidden
+      : `(${terms}) / ${divided} = ${number(score)}; ${words.weight} ${two(results[head].weights[word][key])}`
+    const rows = results.map(({ outputs }, h) => element("tr", [
+      element("th", words.head(h + 1), { scope: "row" }), ...outputs[word].map(x => element("td", two(x)))]))
+    const header = [words.takes(words.words[word]), ...words.features]
+    taken.replaceChildren(
+      element("thead", element("tr", header.map(name => element("th", name, { scope: "col" })))),
+      element("tbody", rows))
+  }
+  form.addEventListener("input", update)
+  form.addEventListener("reset", () => setTimeout(() => { state = start(); update() }))
+  form.addEventListener("submit", event => event.preventDefault())
+  place.replaceChildren(
+    element("p", words.hint), line.place, form,
+    element("div", tables.map(table => table.place), { className: "mh-pair" }),
+    element("div", editors.map(each => each.place), { className: "mh-pair" }), sum, taken)
+  update()
+}
+
+const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }
+
+/** Weights, queries down and keys across; a cell is chosen by pointing, a click or arrow keys. */
+function weightTable(words, head, choose) {
+  const cells = words.words.map((_, i) => words.words.map((_, j) => {
+    const cell = element("td", "", {}, { tabindex: -1 })
+    cell.addEventListener("pointerenter", event => event.pointerType === "mouse" && choose(i, j))
+    cell.addEventListener("click", () => choose(i, j))
+    cell.addEventListener("keydown", event => {
+      const [down, right] = MOVES[event.key] ?? [0, 0]
+      const next = cells[i + down]?.[j + right]
+      if (!next || next === cell) return
+      event.preventDefault()
+      choose(i + down, j + right)
+      next.focus()
+    })
+    return cell
+  }))
+  const names = words.words.map(word => element("th", word, { scope: "col" }))
+  const rows = cells.map((row, i) =>
+    element("tr", [element("th", words.words[i], { scope: "row" }), ...row]))
+  const place = element("table", [
+    element("caption", words.head(head + 1)),
+    element("thead", element("tr", [element("td"), ...names])), element("tbody", rows),
+  ], { className: `mh-weights-table mh-head-${head + 1}` })
+  const update = (weights, word, key) => cells.forEach((row, i) => row.forEach((cell, j) => {
+    cell.textContent = two(weights[i][j])
+    cell.style.setProperty("--weight", `${Math.round(100 * weights[i][j])}%`)
+    cell.className = (i === word ? "mh-row " : "") + (key === j ? "mh-column" : "")
+    cell.tabIndex = i === word && j === (key ?? 0) ? 0 : -1
+  }))
+  return { place, update }
+}
+
+/** Four numbers of a query or a key. */
+function editor(side, change) {
+  const role = side === "queries" ? "mh-query" : "mh-key"
+  const legend = element("legend", "", { className: role })
+  const fields = NONE.map(() => element("input", "", { type: "number", step: "any" }))
+  const place = element("fieldset", [legend, ...fields])
+  place.addEventListener("input", () => change(fields.map(field => Number(field.value))))
+  const update = (name, numbers) => {
+    legend.textContent = name
+    fields.forEach((field, d) => {
+      field.setAttribute("aria-label", `${name}, ${d + 1}`)
+      if (field !== document.activeElement) field.value = Math.round(numbers[d] * 100) / 100
+    })
+  }
+  return { place, update }
+}
+
+mount("sentence", show)

@@ -1,0 +1,160 @@
+"""The search index of a language's site, made from the blocks of its pages.
+
+Material's own plugin reads the HTML of each page, most of which is formulas and highlighted code.
+The form of the index is Material's: a document for each heading; between Chinese words a blank of
+no width, since a reader's browser cannot cut them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from doctest import DocTestParser
+from functools import cache
+from html import escape
+from pathlib import Path
+
+import griffe
+import jieba
+
+from mhsite import data, pieces
+from mhsite.page import Block, Page, Span, keys, parse, with_spans
+from mhsite.source import ROOT, of_file
+
+BEHIND = ("reference/", "glossary/", "bibliography/")  # the chapters
+MARKUP = re.compile(
+    r"\{ [.:#][^}]*\}"  # attributes
+    r"|</?\w[^>]*>"
+    r"|^ *(?:[-*]|\d+\.|:) +"  # of a list's item
+    r"|^\|[-:| ]+\|$"  # between a table's headings and its rows
+    r"|\*\*|\*(?=\S)|(?<=\S)\*|[\[|]",
+    re.M,
+)
+KEPT = re.compile("\0(\\d+)\0")
+UNTYPED = re.compile(  # by any reader: measurements, and numbers of two decimals or more
+    r"(?:[\d.,]+ (?:[µm]?s|[KMG]?i?B|[GT]FLOP/s)(?: \([\d.,–]+\))?"
+    r"|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
+)
+CUT = "\u200b"
+HAN = re.compile("[\u3005\u3007\u3400-\u9fff]+")
+NEEDLESS_CUT = re.compile(r"\u200b+(?=\W|$)|(?<!\w)\u200b+")  # the search cuts at signs anyway
+
+
+def write(pages: list[Page], index: Path) -> None:
+    """Put the documents of these pages into the index that Material wrote without any."""
+    found = json.loads(index.read_text(encoding="utf-8"))
+    found["docs"] = [document for page in pages for document in documents(page)]
+    index.write_text(json.dumps(found, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+
+
+def documents(page: Page) -> list[dict]:
+    """What a search finds on a page: its headings, and the functions and classes below them."""
+    boost = {"boost": 0.2} if page.url in BEHIND else {}
+    return [
+        {"location": page.url + location, "title": cut(title), "text": cut(text)} | boost
+        for location, title, text in _entries(page)
+    ]
+
+
+def _entries(page: Page) -> Iterator[tuple[str, str, str]]:
+    """Fragment, title and text of each document of a page."""
+    location, title, text, members = "", "", "", []
+    for block in _blocks(page):
+        if block.kind == "heading":
+            if title:
+                yield location, title, text
+                yield from members
+                location = f"#{block.value}"
+            title, text, members = words(block.title, page.language), "", []
+        elif block.kind == "api":
+            about, *members = api(block.value, page.language)
+            text += about
+        else:
+            text += f"{block_words(block, page.language)}\n"
+    yield location, title, text
+    yield from members
+
+
+def _blocks(page: Page) -> Iterator[Block]:
+    for block in page.walk():
+        if block.kind == "table":  # that of the glossary has headings
+            yield from parse(data.table(block, page.language, str)).blocks
+        else:
+            yield block
+
+
+def block_words(block: Block, language: str) -> str:
+    """The words of a block itself; code and figures are not searched."""
+    if block.kind == "prose":
+        return words(block.text, language)
+    if block.kind == "block":
+        return words(block.title, language)
+    return formula(block.value) if block.kind == "math" else ""
+
+
+@cache
+def words(markdown: str, language: str) -> str:
+    """Prose without its markup, formulas as one reads them."""
+    kept: list[str] = []
+
+    def keep(span: Span) -> str:
+        kept.append(span_words(span, language))
+        return f"\0{len(kept) - 1}\0"
+
+    plain = MARKUP.sub(" ", with_spans(markdown, keep))
+    return KEPT.sub(lambda match: kept[int(match[1])], plain)
+
+
+def span_words(span: Span, language: str) -> str:
+    if span.kind == "citation":
+        return f" ({'; '.join(data.short_name(key, language) for key in keys(span))}) "
+    if span.kind == "math":
+        return formula(span.value)
+    return span.value.strip("`") if span.kind == "code" else " "
+
+
+@cache
+def formula(tex: str) -> str:
+    """The signs of a formula in one line, as its MathML has them."""
+    mathml = pieces.formula(tex, display=False).partition("<annotation")[0]
+    return pieces.plain_text(mathml)
+
+
+@cache
+def cut(text: str) -> str:
+    """The text as HTML that shows it, with Chinese cut between its words."""
+    text = UNTYPED.sub(" ", text).strip()
+    text = HAN.sub(lambda han: CUT + CUT.join(jieba.cut(han[0])) + CUT, text)
+    return escape(NEEDLESS_CUT.sub("", text), quote=False)
+
+
+def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
+    """What a module is about; then an entry for each of its functions, classes and methods.
+
+    What they do is said in English alone.
+    """
+    module = _module(pieces.module_of(name))
+    said = language == "en"
+    yield about(module) if said else ""
+    for member in members(module):
+        yield f"#{member.path}", member.name, about(member) if said else ""
+
+
+@of_file
+def _module(path: Path) -> griffe.Module:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return griffe.visit(name, path, path.read_text(encoding="utf-8"))
+
+
+def members(parent: griffe.Object) -> Iterator[griffe.Object]:
+    for member in parent.members.values():
+        if member.has_docstring and not member.is_alias and not member.name.startswith("_"):
+            yield member
+            yield from members(member) if member.is_class else ()
+
+
+def about(member: griffe.Object) -> str:
+    """A docstring without its examples."""
+    parts = DocTestParser().parse(member.docstring.value if member.docstring else "")
+    return "".join(part for part in parts if isinstance(part, str)).replace("`", "")

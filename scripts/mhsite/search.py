@@ -18,7 +18,7 @@ from pathlib import Path
 import griffe
 import jieba
 
-from mhsite import data, pieces
+from mhsite import cells, data, pieces
 from mhsite.page import Block, Page, Span, keys, parse, with_spans
 from mhsite.source import ROOT, of_file
 
@@ -134,7 +134,7 @@ def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
 
     What they do is said in English alone.
     """
-    module = _module(pieces.module_of(name))
+    module = _module(cells.module_of(name))
     said = language == "en"
     yield about(module) if said else ""
     for member in members(module):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from doctest import DocTestParser
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -22,7 +21,8 @@ from mhsite import cells, data, pieces
 from mhsite.page import Block, Page, Span, keys, parse, with_spans
 from mhsite.source import ROOT, of_file
 
-BEHIND = ("reference/", "glossary/", "bibliography/")  # the chapters
+BEHIND = ("reference/", "glossary/")  # the chapters
+LISTS = ("chapters/", "bibliography/")  # what they list stands on other pages, or is cited there
 MARKUP = re.compile(
     r"\{ [.:#][^}]*\}"  # attributes
     r"|</?\w[^>]*>"
@@ -38,7 +38,8 @@ UNTYPED = re.compile(  # by any reader: measurements, and numbers of two decimal
 )
 CUT = "\u200b"
 HAN = re.compile("[\u3005\u3007\u3400-\u9fff]+")
-NEEDLESS_CUT = re.compile(r"\u200b+(?=\W|$)|(?<!\w)\u200b+")  # the search cuts at signs anyway
+# The search cuts at signs anyway, and finds a word by its beginning.
+NEEDLESS_CUT = re.compile(r"\u200b+(?=\W|$|[的了着过们地得时中里上下个])|(?<!\w)\u200b+")
 
 
 def write(pages: list[Page], index: Path) -> None:
@@ -50,6 +51,8 @@ def write(pages: list[Page], index: Path) -> None:
 
 def documents(page: Page) -> list[dict]:
     """What a search finds on a page: its headings, and the functions and classes below them."""
+    if page.url in LISTS:
+        return []
     boost = {"boost": 0.2} if page.url in BEHIND else {}
     return [
         {"location": page.url + location, "title": cut(title), "text": cut(text)} | boost
@@ -78,6 +81,8 @@ def _entries(page: Page) -> Iterator[tuple[str, str, str]]:
 
 def _blocks(page: Page) -> Iterator[Block]:
     for block in page.walk():
+        if block.value.startswith("measured "):
+            continue
         if block.kind == "table":  # that of the glossary has headings
             yield from parse(data.table(block, page.language, str)).blocks
         else:
@@ -85,12 +90,10 @@ def _blocks(page: Page) -> Iterator[Block]:
 
 
 def block_words(block: Block, language: str) -> str:
-    """The words of a block itself; code and figures are not searched."""
+    """The words of a block itself; code, figures, displayed formulas are not searched."""
     if block.kind == "prose":
         return words(block.text, language)
-    if block.kind == "block":
-        return words(block.title, language)
-    return formula(block.value) if block.kind == "math" else ""
+    return words(block.title, language) if block.kind == "block" else ""
 
 
 @cache
@@ -116,9 +119,10 @@ def span_words(span: Span, language: str) -> str:
 
 @cache
 def formula(tex: str) -> str:
-    """The signs of a formula in one line, as its MathML has them."""
+    """The signs of a short formula in one line, as its MathML has them."""
     mathml = pieces.formula(tex, display=False).partition("<annotation")[0]
-    return pieces.plain_text(mathml)
+    signs = pieces.plain_text(mathml)
+    return signs if len(signs) < 8 else " "
 
 
 @cache
@@ -155,6 +159,6 @@ def members(parent: griffe.Object) -> Iterator[griffe.Object]:
 
 
 def about(member: griffe.Object) -> str:
-    """A docstring without its examples."""
-    parts = DocTestParser().parse(member.docstring.value if member.docstring else "")
-    return "".join(part for part in parts if isinstance(part, str)).replace("`", "")
+    """The first paragraph of a docstring."""
+    said = member.docstring.value if member.docstring else ""
+    return said.partition("\n\n")[0].replace("`", "")

@@ -1,4 +1,4 @@
-// The picture of the home page: word after word, what two heads take from the words before.
+// The picture of the home page, moving: word after word, what two heads take from the words before.
 
 import { element, mount, wordsOf } from "./dom.js"
 import { SENTENCE, attend, heads, sentence } from "./sentence.js"
@@ -13,6 +13,7 @@ mount("reading", place => {
   const names = [1, 2].map(h => element("span", words.head(h), { className: `mh-head-${h}` }))
   place.replaceChildren(names[0], line.place, names[1])
   line.update(word, results)
+  document.querySelector("figure svg").replaceWith(place)
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return
   timer = setInterval(() => line.update((word = (word + 1) % words.words.length), results), 2400)
   place.addEventListener("pointerenter", stop)

@@ -115,6 +115,9 @@ class Writer:
         return self.about()
 
     def about(self) -> str:
+        for include in (block for block in self.page.walk() if block.kind == "include"):
+            with self.blame(include.line):
+                cells.text(include.section)  # its lines count for the time that a page takes
         line = pieces.about(self.page, self.address)
         return self.alone(line) if line else ""
 

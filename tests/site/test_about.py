@@ -11,7 +11,7 @@ CODE = ">>> x = 1\n>>> for i in x:\n...     print(i)\n1\n2\n3\n>>> x\n>>> x\n>>>
 @pytest.fixture(autouse=True)
 def story(monkeypatch):
     section = Section(DOCS / "a.pycon", "mix", 1, CODE)
-    monkeypatch.setattr(page, "shown_section", lambda reference: section)
+    monkeypatch.setattr(page, "shown_section", lambda reference, language: section)
 
 
 def parse(text, language="en", name="masks.md"):

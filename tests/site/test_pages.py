@@ -313,7 +313,7 @@ def test_glossary_names_the_versions(language):
         "glossary.md#group-masks",
         "bibliography.md#vaswani2017",
         "known-models.md#bert-base",
-        "masks.md#padding",
+        "masks-in-practice.md#padding",
     ],
 )
 def test_terms_works_and_models_can_be_linked(target, language):
@@ -346,13 +346,13 @@ def test_the_title_of_a_page_tells_which_page_it_is(language):
 FAULTY = """\
 # Title { #title }
 
-See [two](masks.md#idea), [@vaswani2017], $x$.
+See [two](masks-in-practice.md#idea), [@vaswani2017], $x$.
 
 ```pycon
---8<-- "masks.pycon:causal"
+--8<-- "masks-in-practice.pycon:causal"
 ```
 
-![a line](figures/masks/picture-figure.svg)
+![a line](figures/masks-in-practice/picture-figure.svg)
 
 <!-- bibliography -->
 
@@ -371,14 +371,14 @@ $$
 @pytest.mark.parametrize(
     ("old", "new", "line", "why"),
     [
-        ("masks.md", "nosuch.md", 3, "there is no page nosuch.md"),
-        ("#idea", "#nosuch", 3, "masks.md has no heading #nosuch"),
-        ("masks.md#idea", "#nosuch", 3, "this page has no heading #nosuch"),
+        ("masks-in-practice.md", "nosuch.md", 3, "there is no page nosuch.md"),
+        ("#idea", "#nosuch", 3, "masks-in-practice.md has no heading #nosuch"),
+        ("masks-in-practice.md#idea", "#nosuch", 3, "this page has no heading #nosuch"),
         ("017], $", "017]\n[@nosuch], $", 3, r"\[@nosuch\] is not in docs/data/bibliography.toml"),
         ("$x$", "\n$\\nosuch$", 4, r"\\nosuch"),
         (":causal", ":nosuch", 5, "there is no section 'nosuch'"),
-        ("masks.pycon", "nosuch.pycon", 5, "there is no file 'nosuch.pycon'"),
-        ("picture-figure", "nosuch", 9, "no story draws figures/masks/nosuch.svg"),
+        ("masks-in-practice.pycon", "nosuch.pycon", 5, "there is no file 'nosuch.pycon'"),
+        ("picture-figure", "nosuch", 9, "no story draws figures/masks-in-practice/nosuch.svg"),
         ("-- b", "-- nosuch b", 11, "names no table"),
         ("-- bibliography", "-- bibliography | a", 11, "names no table"),
         ("bibliography -->", "measured nosuch | a -->", 11, "no docs/data/measured/nosuch.json"),

@@ -99,9 +99,9 @@ function show(place) {
   let state = start()
 
   const line = sentence(words, word => { state.word = word; update() })
-  const slider = element("input", "", { type: "range", min: -2, max: 2, step: 0.05, value: 0, name: "temperature" })
+  const slider = element("input", "", { type: "range", min: -2, max: 2, step: 0.05, defaultValue: 0, name: "temperature" })
   const degrees = element("output")
-  const causal = element("input", "", { type: "checkbox", checked: true, name: "causal" })
+  const causal = element("input", "", { type: "checkbox", defaultChecked: true, name: "causal" })
   const form = element("form", [
     element("label", [words.temperature, " ", degrees, slider]),
     element("label", [causal, " ", words.causal]),

@@ -33,7 +33,7 @@ MARKUP = re.compile(
 )
 KEPT = re.compile("\0(\\d+)\0")
 UNTYPED = re.compile(  # by any reader: measurements, and numbers of two decimals or more
-    r"(?:[\d.,]+ (?:[µm]?s|[KMG]?i?B|[GT]FLOP/s)(?: \([\d.,–]+\))?"
+    r"(?:\d[\d.,]* (?:[µm]?s|[KMG]?i?B|[GT]FLOP/s)\b(?: \([\d.,–]+\))?"
     r"|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
 )
 CUT = "\u200b"

@@ -373,7 +373,7 @@ def test_code_stands_in_cells_with_what_each_printed(site, language, page):
     includes = [p.value for p in skeleton(source(language, page)) if p.kind == "include"]
     found = html(site, language, page).select("section.language-python")
     for value, shown in zip(includes, found, strict=False):  # the reference includes nothing
-        section = shown_section(value)
+        section = shown_section(value, language)
         if not section.is_story:
             continue
         wants = [example.want for example in section.examples() if example.want]

@@ -59,7 +59,7 @@ def table(
     return "\n".join([head, f"|{dashes}|", *others])
 
 
-def _grid(numbers: Any) -> list[list[Any]]:
+def _grid(numbers: Any) -> Sequence[Sequence[Any]]:
     """The numbers as rows of Python's own."""
     grid = numbers.tolist() if hasattr(numbers, "tolist") else numbers
     if not isinstance(grid, Sequence):

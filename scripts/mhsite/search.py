@@ -32,10 +32,7 @@ MARKUP = re.compile(
     re.M,
 )
 KEPT = re.compile("\0(\\d+)\0")
-UNTYPED = re.compile(  # by any reader: measurements, and numbers of two decimals or more
-    r"(?:\d[\d.,]* (?:[µm]?s|[KMG]?i?B|[GT]FLOP/s)\b(?: \([\d.,–]+\))?"
-    r"|(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+"
-)
+UNTYPED = re.compile(r"(?:(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+")  # by any reader: long decimals
 CUT = "\u200b"
 HAN = re.compile("[\u3005\u3007\u3400-\u9fff]+")
 # The search cuts at signs anyway, and finds a word by its beginning.

@@ -16,6 +16,7 @@ def on_startup(command, dirty):
 
 
 def on_config(config):
+    config.extra["search_in_parts"] = True
     config.nav = with_mkdocs.navigation(config.theme["language"])
     if config.theme["language"] == "en":
         build.prepare(lenient=State.command == "serve")

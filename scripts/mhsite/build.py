@@ -50,6 +50,8 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page)
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
+    # Material's worker loads its language files from beside the folder of its own.
+    found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     for path in sorted((DOCS / "data" / "measured").glob("*.json")):
         found[f"data/measured/{path.name}"] = path
     found |= {f"figures/{name}": svg for name, svg in results.figures(language).items()}
@@ -65,7 +67,7 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
 def finish(language: str, site: Path) -> None:
     """Let a language's pages be found."""
     found = [read(DOCS / language / path) for path in page_paths(language)]
-    search.write(found, site / "search" / "search_index.json")
+    search.write(found, site / "search")
 
 
 def commit_time() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mhattn.model_sizes import known_model, known_models
@@ -43,6 +43,15 @@ def bibliography() -> dict[str, dict]:
 def glossary() -> list[dict]:
     """The groups of docs/data/glossary.toml, each with the list of its terms under ``term``."""
     return _parsed(DOCS / "data" / "glossary.toml")["group"]
+
+
+def searched() -> Iterator[tuple[str, list[str]]]:
+    """Pages or sections, each with what its subject is called here, elsewhere and by readers."""
+    for term in (term for group in glossary() for term in group["term"]):
+        kinds = ("code", "torch", "hf", "paper", "also", "also_zh")
+        called = [name for kind in kinds for name in term.get(kind, [])]
+        yield term["page"], [term["en"], term["zh"], *called]
+    yield from _parsed(DOCS / "data" / "glossary.toml")["searched"].items()
 
 
 @of_file

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from html import escape
 from pathlib import Path
@@ -21,6 +21,7 @@ from mhsite import cells, data, pieces
 from mhsite.page import Block, Page, Span, keys, parse, with_spans
 from mhsite.source import ROOT, of_file
 
+PART = 200_000  # characters of the index in one file
 BEHIND = ("reference/", "glossary/")  # the chapters
 LISTS = ("chapters/", "bibliography/")  # what they list stands on other pages, or is cited there
 MARKUP = re.compile(
@@ -31,6 +32,8 @@ MARKUP = re.compile(
     r"|\*\*|\*(?=\S)|(?<=\S)\*|[\[|]",
     re.M,
 )
+NAME = re.compile(r"\b[A-Za-z]+_\w+|\b[A-Z][a-z]+[A-Z]\w*")  # that somebody may look for
+SIMPLE = re.compile(r"\w+")
 KEPT = re.compile("\0(\\d+)\0")
 UNTYPED = re.compile(r"(?:(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+")  # by any reader: long decimals
 CUT = "\u200b"
@@ -39,11 +42,32 @@ HAN = re.compile("[\u3005\u3007\u3400-\u9fff]+")
 NEEDLESS_CUT = re.compile(r"\u200b+(?=\W|$|[的了着过们地得时中里上下个])|(?<!\w)\u200b+")
 
 
-def write(pages: list[Page], index: Path) -> None:
-    """Put the documents of these pages into the index that Material wrote without any."""
-    found = json.loads(index.read_text(encoding="utf-8"))
-    found["docs"] = [document for page in pages for document in documents(page)]
-    index.write_text(json.dumps(found, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+def write(pages: list[Page], folder: Path) -> None:
+    """Put what these pages say beside the index that Material wrote without any, in parts.
+
+    docs/assets/search.js fetches them when somebody searches.
+    """
+    index = folder / "search_index.json"
+    made = json.loads(index.read_text(encoding="utf-8"))
+    made["config"]["fields"] |= {"title": {"boost": 5}, "tags": {"boost": 5}}
+    made["config"]["parts"] = []
+    for number, part in enumerate(parts(found for page in pages for found in documents(page))):
+        name = f"part-{number}.json"
+        made["config"]["parts"].append(name)
+        (folder / name).write_text(f"[{','.join(part)}]", encoding="utf-8")
+    index.write_text(json.dumps(made), encoding="utf-8")
+
+
+def parts(found: Iterable[dict]) -> Iterator[list[str]]:
+    """These documents as JSON, in lists of at most `PART` characters together."""
+    part: list[str] = []
+    for each in found:
+        written = json.dumps(each, ensure_ascii=False, separators=(",", ":"))
+        if sum(map(len, part)) + len(written) > PART:
+            yield part
+            part = []
+        part.append(written)
+    yield part
 
 
 def documents(page: Page) -> list[dict]:
@@ -51,10 +75,24 @@ def documents(page: Page) -> list[dict]:
     if page.url in LISTS:
         return []
     boost = {"boost": 0.2} if page.url in BEHIND else {}
+    called = names(page)
     return [
-        {"location": page.url + location, "title": cut(title), "text": cut(text)} | boost
+        {"location": page.url + location, "title": cut(title), "text": cut(text)}
+        | ({"tags": called[location]} if location in called else {})
+        | boost
         for location, title, text in _entries(page)
     ]
+
+
+def names(page: Page) -> dict[str, list[str]]:
+    """What the subject of a section is called, here and elsewhere: fragments to names."""
+    found: dict[str, list[str]] = {}
+    for target, called in data.searched():
+        name, hash_, anchor = target.partition("#")
+        if name == page.name:
+            plain = [cut(words(each, page.language)).strip() for each in called]
+            found.setdefault(hash_ + anchor, []).extend(plain)
+    return {location: list(dict.fromkeys(called)) for location, called in found.items()}
 
 
 def _entries(page: Page) -> Iterator[tuple[str, str, str]]:
@@ -87,7 +125,9 @@ def _blocks(page: Page) -> Iterator[Block]:
 
 
 def block_words(block: Block, language: str) -> str:
-    """The words of a block itself; code, figures, displayed formulas are not searched."""
+    """The words of a block, the names in code; figures and displayed formulas are not searched."""
+    if block.kind == "include":
+        return " ".join(dict.fromkeys(NAME.findall(block.section.shown)))
     if block.kind == "prose":
         return words(block.text, language)
     return words(block.title, language) if block.kind == "block" else ""
@@ -116,17 +156,30 @@ def span_words(span: Span, language: str) -> str:
 
 @cache
 def formula(tex: str) -> str:
-    """The signs of a short formula in one line, as its MathML has them."""
+    """The signs of a short formula in one line, as one types them: ``d_k``."""
+    typed = re.sub(r"\\[a-z]+\{([^{}]*)\}|[{}]", r"\1", tex)
+    if SIMPLE.fullmatch(typed):
+        return typed
     mathml = pieces.formula(tex, display=False).partition("<annotation")[0]
     signs = pieces.plain_text(mathml)
     return signs if len(signs) < 8 else " "
 
 
 @cache
+def _cutter() -> jieba.Tokenizer:
+    """Knows our terms; 注意力 in one is a word by itself."""
+    cutter = jieba.Tokenizer()
+    for _, called in data.searched():
+        for han in HAN.findall(" ".join(called)):
+            cutter.add_word(han.removeprefix("注意力").removesuffix("注意力") or han)
+    return cutter
+
+
+@cache
 def cut(text: str) -> str:
     """The text as HTML that shows it, with Chinese cut between its words."""
     text = UNTYPED.sub(" ", text).strip()
-    text = HAN.sub(lambda han: CUT + CUT.join(jieba.cut(han[0])) + CUT, text)
+    text = HAN.sub(lambda han: CUT + CUT.join(_cutter().cut(han[0])) + CUT, text)
     return escape(NEEDLESS_CUT.sub("", text), quote=False)
 
 

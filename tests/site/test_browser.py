@@ -5,7 +5,6 @@ import gzip
 from urllib.parse import urlsplit
 
 import pytest
-from mhsite.source import LANGUAGES
 from test_site import PAGES, SIDES, address, blocks, each_language, each_side, html, target_file
 
 from mhattn.plots import COLORS
@@ -49,7 +48,7 @@ def test_page_is_quiet_stays_home_and_fits_a_phone(visit, home, language, page):
 
 
 def test_pages_are_light(visit, site, home, tmp_path_factory):
-    """HTML, styles, scripts and fonts of a first visit, gzipped; search index and images apart."""
+    """HTML, styles, scripts and fonts of a first visit, gzipped; images apart."""
     table = {}
     for side in SIDES:
         weight = 0
@@ -61,11 +60,6 @@ def test_pages_are_light(visit, site, home, tmp_path_factory):
                 weight += len(gzip.compress(file.read_bytes()))
         table[address(*side) or "/"] = weight
     lines = [f"{weight / 1000:6.1f} kB  {name}" for name, weight in table.items()]
-    for language in LANGUAGES:
-        index = site / address(language, "index.md") / "search" / "search_index.json"
-        lines.append(
-            f"{len(gzip.compress(index.read_bytes())) / 1000:6.1f} kB  search index, {language}"
-        )
     (tmp_path_factory.getbasetemp() / "page-weights.txt").write_text(
         "\n".join(lines) + "\n", encoding="utf-8"
     )

@@ -228,7 +228,7 @@ def project(fresh, tmp_path):
 def test_fresh_build_runs_everything_and_builds_everything(fresh):
     assert fresh.first_run == ["lab", "one", "two"]
     pages = {"index.html", "two/index.html", "labs/lab/index.html"}
-    extras = {"404.html", "sitemap.xml", "search/search_index.json"}
+    extras = {"404.html", "sitemap.xml", "search/search_index.json", "search/part-0.json"}
     names = {"one/picture.svg", "two/clean.svg"}
     downloads = {
         f"{name}.{end}" for name in ("index", "two", "labs/lab") for end in ("ipynb", "py")
@@ -491,7 +491,7 @@ def test_serve_shows_changed_sentences(project):
             )
             assert words == before
             assert "Bibliography" in served_page(home + "two/")  # in the nav, though not read
-            index = get(home + "search/search_index.json")
+            index = get(home + "search/part-0.json")
             assert "Changed two" in index
             assert '"location":"two/"' in index
     assert project.ran() == []

@@ -1,7 +1,7 @@
 // Search as Material's worker does it, with two differences: the index is fetched when somebody
 // searches, in parts, and a query reaches the engine as the words that it consists of.
 
-const COMMANDS = /[\s"'“”‘’?!,;:^~*+=|&\\/(){}[\]<>。，、？！：；（）《》]+/u; // to the engine, or no words
+const COMMANDS = /[\s"'“”‘’`?!,;:^~*+=|&#$%@\\/(){}[\]<>。，、？！：；（）《》]+/u; // to the engine, or no words
 const BORDER = /(?<=\p{sc=Han})(?=\w)|(?<=\w)(?=\p{sc=Han})/gu;
 // What says nothing of the subject, on a site about attention.
 const EMPTY = new Set(
@@ -19,7 +19,7 @@ function plain(query) {
 
 function words(text) {
   const parts = text.replace(BORDER, " ").split(COMMANDS);
-  return parts.map(part => part.replace(/^[-.]+|[-.]+$/g, "")).filter(Boolean);
+  return parts.map(part => part.replace(/^[-._]+|[-._]+$/g, "")).filter(Boolean);
 }
 
 let setup, loaded;

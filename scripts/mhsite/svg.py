@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
 from mhattn.plots import COLORS
 
@@ -12,78 +15,109 @@ SMALL = 250  # points; a wider figure fills the column, with smaller letters (si
 COLUMN = 690  # CSS pixels
 SIZE = 10  # of letters, in points; the others' sizes and places are multiples of it
 
-GLYPHS = re.compile(r'<tspan x="([^"]*)" y="([^"]*)" style="([^"]*?)font-size: ([\d.]+)px')
-STILL = re.compile(r' transform="rotate\(-0 [^"]*"')
-PLACES = re.compile(r' (?:d|x|y|x[12]|y[12]|r|transform|viewBox)="[^"]*"')
-INVISIBLE = re.compile(r'<path [^>]*style="(fill: none|[^"]*fill-opacity: 0(?:\.0+)?)"/>\s*')
+PAINTS = {color.lower(): f"var(--mh-{role}, {color.lower()})" for role, color in COLORS.items()}
+PAINTS[INK] = "currentColor"
+PLACES = {"d", "x", "y", "x1", "x2", "y1", "y2", "r", "width", "height", "transform"}
 X = Y = r"(-?[\d.]+)"
-SQUARE = re.compile(rf'd="M {X} {Y}\s*L {X} \2\s*L \3 {Y}\s*L \1 \4(?:\s*L \1 \2)?\s*z\s*"')
-CELL = re.compile(
-    rf'<path d="M{X} {Y}H{X}V{Y}H\1z" (shape-rendering="crispEdges"[^>]*style="[^"]*)"/>$'
-)
+SQUARE = re.compile(rf"M {X} {Y} L {X} \2 L \3 {Y} L \1 \4(?: L \1 \2)? z")
+CELL = re.compile(rf"M{X} {Y}H{X}V{Y}H\1z")
+
+ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
+ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
 
 def site_svg(text: str) -> str:
     """Strip what a browser does not need; ink becomes the text's colour, roles CSS variables."""
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.S)
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
-    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
-    text = re.sub(r"(stroke|fill): " + INK, r"\1: currentColor", text)
-    for role, color in COLORS.items():
-        text = re.sub(re.escape(color), f"var(--mh-{role}, {color.lower()})", text, flags=re.I)
-    text = PLACES.sub(lambda places: re.sub(r"-?\d+\.\d+", _short, places[0]), text)
-    text = re.sub(r"(?<=opacity: )\d\.\d+", lambda share: f"{float(share[0]):.2f}", text)
-    text = GLYPHS.sub(_in_ems, text)
-    text = re.sub(r"font-size: ([\d.]+)px;? ?", _share, text)
-    text = STILL.sub("", text).replace('; "', '"').replace(' style=""', "")
-    text = INVISIBLE.sub("", text)
-    text = SQUARE.sub(r'd="M\1 \2H\3V\4H\1z" shape-rendering="crispEdges"', text)
+    root = ElementTree.fromstring(text)
     used = set(re.findall(r"#([\w-]+)", text))
-    text = re.sub(r' id="([\w.-]+)"', lambda m: m[0] if m[1] in used else "", text)
-    text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.S)
-    text = _merge_cells(re.sub(r"\s*\n\s*", "\n", text))
-    root = 'fill="currentColor" stroke-linejoin="round"'  # inherited, as the style said
-    root += f' font-size="{SIZE}" font-family="system-ui, sans-serif"'
-    width = float(re.search(r'<svg[^>]* width="([\d.]+)pt"', text)[1])
-    pixels = round(width * ZOOM) if width < SMALL else COLUMN
-    text = re.sub(r' (width|height)="[\d.]+pt"', "", text, count=2)
-    return text.replace("<svg ", f'<svg width="{pixels}" {root} ', 1)
+    _slim(root, used)
+    width = float(root.get("width").removesuffix("pt"))
+    root.set("width", str(round(width * ZOOM) if width < SMALL else COLUMN))
+    del root.attrib["height"]
+    inherited = {"fill": "currentColor", "stroke-linejoin": "round"}  # as the style said
+    inherited |= {"font-size": str(SIZE), "font-family": "system-ui, sans-serif"}
+    root.attrib.update(inherited)
+    root.set("viewBox", _rounded(root.get("viewBox")))
+    return ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
 
 
-def _share(size: re.Match) -> str:
-    share = float(size[1]) / SIZE
-    return "" if share == 1 else f"font-size: {share:g}em; "
-
-
-def _in_ems(glyphs: re.Match) -> str:
-    """Where the letters of a formula stand, in sizes of its font: gaps shrink with it."""
-    x, y, style, size = glyphs.groups()
-    xs, ys = (
-        " ".join(f"{float(at) / float(size):.3g}em" for at in each.split()) for each in (x, y)
-    )
-    return f'<tspan x="{xs}" y="{ys}" style="{style}font-size: {size}px'
-
-
-def _merge_cells(text: str) -> str:
-    """Neighbouring squares of one look as one path: a table of weights has hundreds."""
-    lines: list[str] = []
-    looks: dict[str, str] = {}
-    for line in [*text.split("\n"), ""]:
-        if match := CELL.match(line):
-            x, y, right, bottom, look = match.groups()
-            width, height = _tenths(float(right) - float(x)), _tenths(float(bottom) - float(y))
-            looks[look] = looks.get(look, "") + f"M{x} {y}h{width}v{height}h-{width}z"
+def _slim(parent: Element, used: set[str]) -> None:
+    """Keep what is seen, with no group around what has nothing in common."""
+    kept: list[Element] = []
+    for child in parent:
+        if _name(child) in ("metadata", "style"):
             continue
-        lines += [f'<path d="{path}" {look}"/>' for look, path in looks.items()]
-        looks = {}
-        lines.append(line)
-    return "\n".join(lines[:-1])
+        _slim(child, used)
+        _restyle(child)
+        if child.get("id") not in used:
+            child.attrib.pop("id", None)
+        if _name(child) == "g" and not child.attrib:
+            kept += child
+        elif len(child) or not (_name(child) in ("g", "defs") or _invisible(child)):
+            kept.append(child)
+    parent[:] = _merged(kept)
+    parent.text, parent.tail = (parent.text or "").strip(" \n"), None
 
 
-def _short(number: re.Match) -> str:
-    """A number to a tenth of a point, which is less than a screen can show."""
-    return _tenths(float(number[0]))
+def _name(element: Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _restyle(element: Element) -> None:
+    style = dict(part.split(": ", 1) for part in element.get("style", "").split("; ") if part)
+    if element.get("transform", "").startswith("rotate(-0 "):
+        del element.attrib["transform"]
+    for name in PLACES.intersection(element.keys()):
+        element.set(name, _rounded(element.get(name)))
+    if _name(element) == "tspan":  # in sizes of its font: gaps between letters shrink with it
+        size = float(style["font-size"].removesuffix("px"))
+        for axis in ("x", "y"):
+            places = (float(at) / size for at in element.get(axis).split())
+            element.set(axis, " ".join(f"{place:.3g}em" for place in places))
+    if square := SQUARE.fullmatch(element.get("d", "")):
+        x, y, right, bottom = square.groups()
+        element.set("d", f"M{x} {y}H{right}V{bottom}H{x}z")
+        element.set("shape-rendering", "crispEdges")
+    style.pop("font-family", None)
+    if size := style.pop("font-size", ""):
+        share = float(size.removesuffix("px")) / SIZE
+        style |= {"font-size": f"{share:g}em"} if share != 1 else {}
+    for key, value in style.items():
+        value = PAINTS.get(value.lower(), value)
+        style[key] = f"{float(value):.2f}" if key.endswith("opacity") else value
+    element.attrib.pop("style", None)
+    if style:
+        element.set("style", "; ".join(f"{key}: {value}" for key, value in style.items()))
+
+
+def _invisible(element: Element) -> bool:
+    style = element.get("style", "")
+    return _name(element) == "path" and (style == "fill: none" or "fill-opacity: 0.00" in style)
+
+
+def _merged(elements: list[Element]) -> Iterator[Element]:
+    """Neighbouring squares of one look as one path: a table of weights has hundreds."""
+    looks: dict[tuple, Element] = {}
+    for element in elements:
+        if cell := CELL.fullmatch(element.get("d", "")):
+            x, y, right, bottom = cell.groups()
+            width, height = _tenths(float(right) - float(x)), _tenths(float(bottom) - float(y))
+            look = element.get("style"), element.get("clip-path")
+            path = f"M{x} {y}h{width}v{height}h-{width}z"
+            if look in looks:
+                looks[look].attrib["d"] += path
+                continue
+            element.set("d", path)
+            looks[look] = element
+        else:
+            looks = {}
+        yield element
+
+
+def _rounded(text: str) -> str:
+    """Its numbers to a tenth of a point, which is less than a screen can show."""
+    short = re.sub(r"-?\d+\.\d+", lambda number: _tenths(float(number[0])), text)
+    return " ".join(short.split())
 
 
 def _tenths(number: float) -> str:

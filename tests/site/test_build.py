@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import socket
@@ -470,16 +471,29 @@ def served_at(project):
     return f"http://{address}/mhattn/"
 
 
+def wait_for_words(process, words):
+    """Read what a process says until it says this."""
+    said = b""
+
+    def found():
+        nonlocal said
+        if select.select([process.stdout], [], [], 0)[0]:
+            said += os.read(process.stdout.fileno(), 65536)
+        return words.encode() in said
+
+    wait_until(found)
+
+
 def served_page(url):
     """A page as the server sends it, without the time of the build."""
     return re.sub(r"livereload\(\d+, \d+\)", "", get(url))
 
 
 @kills
-def test_serve_shows_changed_sentences(project):
+def test_serve_shows_changed_sentences_and_survives_a_fault(project):
     """The page built alone is the same as with all others, but for the sentence."""
     url = served_at(project)
-    with killed_at_the_end(project.start("-m", "mkdocs", "serve")):
+    with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
         wait_until(lambda: "On <a" in get(url) and "On <a" in get(url + "zh/"))
         for language, home in (("zh", url + "zh/"), ("en", url)):
             before, start = served_page(home), time.monotonic()
@@ -494,6 +508,11 @@ def test_serve_shows_changed_sentences(project):
             index = get(home + "search/part-0.json")
             assert "Changed two" in index
             assert '"location":"two/"' in index
+        project.edit("docs/en/index.md", "\\query{Q}", "\\nosuch{Q}")
+        line = project.file("docs/en/index.md").read_text().split("$$\n\\nosuch")[0].count("\n") + 1
+        wait_for_words(process, f"{project.file('docs/en/index.md')}:{line}: \\nosuch{{Q}} = 1")
+        project.edit("docs/en/index.md", "\\nosuch{Q}", "\\query{Mended}")
+        wait_until(lambda: "Mended" in get(url), seconds=15)
     assert project.ran() == []
 
 

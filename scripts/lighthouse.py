@@ -1,7 +1,7 @@
 """Lighthouse's scores of pages as a slow phone sees them.
 
-`python scripts/lighthouse.py site masks/ zh/masks/` visits each of these pages of a built site three
-times, throttled, its files gzipped, and prints medians. npm fetches Lighthouse. Run nothing else.
+`python scripts/lighthouse.py site masks/ zh/masks/` visits each of these pages of a built site
+three times, throttled, its files gzipped, and prints medians. npm fetches Lighthouse.
 """
 
 from __future__ import annotations

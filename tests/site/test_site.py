@@ -265,6 +265,31 @@ def test_every_page_is_linked_from_another():
 
 
 @each_language
+def test_each_question_has_code_and_leads_to_a_section(language):
+    questions = {}
+
+    def note(span, found):
+        page, _, section = span.value.partition("#")
+        if span.kind == "link" and section and page in {*PAGES} - {"questions.md"}:
+            found["link"] += 1
+        return span.text
+
+    for block in source(language, "questions.md").walk():
+        if block.kind == "heading":
+            found = Counter()
+            if block.mark == "###":
+                questions[block.value] = found
+        elif block.kind == "include":
+            found[block.value] += 1
+        else:
+            with_spans(block.text, functools.partial(note, found=found))
+    assert len(questions) >= 60
+    shown = {name: found[f"questions.pycon:{name}"] for name, found in questions.items()}
+    assert [name for name, count in shown.items() if count != 1] == []
+    assert [name for name, found in questions.items() if not found["link"]] == []
+
+
+@each_language
 def test_each_work_is_cited_and_says_where(site, language):
     works = html(site, language, "bibliography.md").article.select("li")
     assert len(works) == len(data.bibliography())

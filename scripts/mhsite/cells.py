@@ -53,11 +53,11 @@ def with_examples(html: str) -> str:
 
     def replace(match: re.Match) -> str:
         first, *others = console_cells(_plain_text(match["code"]))
-        runs = "".join(cell.runs for cell in (first, *others))
+        runs = "".join(cell.code for cell in (first, *others))
         name = html.rfind('id="mhattn.', 0, match.start())
         if name >= 0:  # an example sees the names of its module
             runs = runnable(runs, module_of(API_ID.match(html, name)[1]))
-        runs = runs.removesuffix("".join(cell.runs for cell in others))
+        runs = runs.removesuffix("".join(cell.code for cell in others))
         return _framed(_code(first.code, runs) + _printed(first), *map(_cell, others))
 
     html = EXAMPLE.sub(replace, html)
@@ -84,17 +84,17 @@ def _framed(*cells: str) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    return _code(cell.code, cell.runs) + _printed(cell)
+    return _code(cell.code) + _printed(cell)
 
 
 def _printed(cell: Cell) -> str:
     return _output(cell.output) if cell.output else ""
 
 
-def _code(code: str, runs: str) -> str:
+def _code(code: str, runs: str = "") -> str:
     """A block of Python; the copy button takes its text, or the attribute if it runs otherwise."""
     attribute = ""
-    if runs != code:
+    if runs not in ("", code):
         text = escape(runs.rstrip("\n"), quote=True).replace("\n", "&#10;")
         attribute = f' data-copy="{text}"'
     return f"<pre{attribute}><code>{_highlighted(code.rstrip())}</code></pre>"

@@ -51,8 +51,12 @@ class _Pages(Preprocessor):
         if self.path is None:  # a docstring
             return lines
         page = parse(text, self.path)
-        writer = Writer(page, self.md.htmlStash.store, self.links)
-        return writer.whole().split("\n")
+        stash = self.md.htmlStash
+        writer = Writer(page, stash.store, self.links)
+        text = writer.whole()
+        if script := pieces.grids_script("".join(stash.rawHtmlBlocks), writer.address):
+            text += writer.alone(script)
+        return text.split("\n")
 
 
 class _Reference(Postprocessor):

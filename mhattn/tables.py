@@ -21,7 +21,8 @@ def table(
 
     Args:
         numbers: ``(R, C)``, or ``(C,)`` for a single row: a tensor or an array on any device
-            and of any dtype, or nested lists. Booleans are written as 1 and 0.
+            and of any dtype, or nested lists, in which a cell may also be a text. Booleans are
+            written as 1 and 0, numbers from 10,000 on with commas.
         rows: R headings, one beside each row. Default: none.
         columns: C headings, one above each column. Default: 0, 1, 2, ...
         digits: how many decimals a number that is not an integer gets.
@@ -31,9 +32,9 @@ def table(
         the end.
 
     Raises:
-        TypeError: a number is not an integer or a float.
+        TypeError: a cell is neither an integer nor a float nor a text.
         ValueError: numbers has no axis, more than two, no column, or rows of several lengths;
-            there are not R rows or C columns; a heading holds ``|`` or a line break; digits is
+            there are not R rows or C columns; a text holds ``|`` or a line break; digits is
             negative.
 
     Examples:
@@ -78,19 +79,27 @@ def _grid(numbers: Any) -> Sequence[Sequence[Any]]:
 def _cell(number: Any, digits: int) -> str:
     if hasattr(number, "item"):
         number = number.item()
+    if isinstance(number, str):
+        return _text("numbers", number)
     if not isinstance(number, int | float):
-        raise TypeError(f"numbers must be integers or floats, got {number!r}")
-    return f"{number:z.{digits}f}" if isinstance(number, float) else str(int(number))
+        raise TypeError(f"numbers must be integers, floats or texts, got {number!r}")
+    comma = "," if abs(number) >= 10_000 else ""
+    if isinstance(number, float):
+        return f"{number:z{comma}.{digits}f}"
+    return f"{int(number):{comma}}"
 
 
 def _headings(name: str, labels: Iterable[Any], number: int) -> list[str]:
-    texts = [str(label) for label in labels]
+    texts = [_text(name, str(label)) for label in labels]
     if len(texts) != number:
         raise ValueError(f"{name} must be {number} headings, got {len(texts)}")
-    for text in texts:
-        if "|" in text or "\n" in text:
-            raise ValueError(f"{name} must not hold '|' or a line break, got {text!r}")
     return texts
+
+
+def _text(name: str, text: str) -> str:
+    if "|" in text or "\n" in text:
+        raise ValueError(f"{name} must not hold '|' or a line break, got {text!r}")
+    return text
 
 
 def _line(cells: list[str], widths: list[int], headed: bool) -> str:

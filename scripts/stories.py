@@ -28,7 +28,7 @@ from mhsite.source import LABS, ROOT, STORIES, SourceError
 from tqdm import tqdm
 
 CACHE = ROOT / ".cache" / "stories"
-RUNNER = ["mhsite/source.py", "stories.py", "mhsite/runner.py", "mhsite/svg.py"]
+RUNNER = [f"mhsite/{name}.py" for name in ("source", "runner", "grids", "svg")] + ["stories.py"]
 PRELOAD = ["torch", "matplotlib.pyplot", "mhsite.runner"]
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
 START = "forkserver" if sys.platform == "linux" else "spawn"

@@ -1,7 +1,7 @@
 // Two heads read a sentence; the reader chooses a word, hides what comes later, edits queries and keys.
 // A browser test compares attend() with Python.
 
-import { element, mount, wordsOf } from "./dom.js"
+import { MOVES, element, mount, number, products, wordsOf } from "./dom.js"
 
 export const SENTENCE = {
   en: {
@@ -52,7 +52,6 @@ export function attend({ queries, keys }, { temperature = 1, causal = true } = {
   return { scores, weights, outputs }
 }
 
-const number = x => String(Math.round(x * 100) / 100).replace("-", "−")
 const two = x => x.toFixed(2).replace("-", "−")
 
 /** Lines from a word to those it takes from, in a strip above or below the words. */
@@ -129,10 +128,9 @@ function show(place) {
     editors[0].update(words.query(words.words[word]), query)
     editors[1].update(words.key(words.words[key]), found)
     const score = results[head].scores[word][key]
-    const terms = query.map((q, d) => `${number(q)}·${number(found[d])}`).join(" + ")
     const divided = temperature === 1 ? "2" : `(2 · ${number(temperature)})`
     sum.textContent = score === null ? words.hidden
-      : `(${terms}) / ${divided} = ${number(score)}; ${words.weight} ${two(results[head].weights[word][key])}`
+      : `(${products(query, found)}) / ${divided} = ${number(score)}; ${words.weight} ${two(results[head].weights[word][key])}`
     const rows = results.map(({ outputs }, h) => element("tr", [
       element("th", words.head(h + 1), { scope: "row" }), ...outputs[word].map(x => element("td", two(x)))]))
     const header = [words.takes(words.words[word]), ...words.features]
@@ -149,8 +147,6 @@ function show(place) {
     element("div", editors.map(each => each.place), { className: "mh-pair" }), sum, taken)
   update()
 }
-
-const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }
 
 /** Weights, queries down and keys across; a cell is chosen by pointing, a click or arrow keys. */
 function weightTable(words, head, choose) {

@@ -42,7 +42,8 @@ def text(section: Section) -> str:
 def shown(section: Section) -> str:
     """A section as a page shows it: a story in cells, a lab with what it printed."""
     if section.is_story:
-        return _framed(*map(_cell, section.cells))
+        grids = results.grids(section)
+        return _framed(*(_cell(cell, grids.get(cell.output, "")) for cell in section.cells))
     printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
     code = _code(text(section), section.code)
     return _framed(code + (printed and _output(printed)))
@@ -53,11 +54,11 @@ def with_examples(html: str) -> str:
 
     def replace(match: re.Match) -> str:
         first, *others = console_cells(_plain_text(match["code"]))
-        runs = "".join(cell.runs for cell in (first, *others))
+        runs = "".join(cell.code for cell in (first, *others))
         name = html.rfind('id="mhattn.', 0, match.start())
         if name >= 0:  # an example sees the names of its module
             runs = runnable(runs, module_of(API_ID.match(html, name)[1]))
-        runs = runs.removesuffix("".join(cell.runs for cell in others))
+        runs = runs.removesuffix("".join(cell.code for cell in others))
         return _framed(_code(first.code, runs) + _printed(first), *map(_cell, others))
 
     html = EXAMPLE.sub(replace, html)
@@ -83,18 +84,18 @@ def _framed(*cells: str) -> str:
     return f"{start}{''.join(cells)}</section>"
 
 
-def _cell(cell: Cell) -> str:
-    return _code(cell.code, cell.runs) + _printed(cell)
+def _cell(cell: Cell, grid: str = "") -> str:
+    return _code(cell.code) + _printed(cell, grid)
 
 
-def _printed(cell: Cell) -> str:
-    return _output(cell.output) if cell.output else ""
+def _printed(cell: Cell, grid: str = "") -> str:
+    return _output(cell.output, grid) if cell.output else ""
 
 
-def _code(code: str, runs: str) -> str:
+def _code(code: str, runs: str = "") -> str:
     """A block of Python; the copy button takes its text, or the attribute if it runs otherwise."""
     attribute = ""
-    if runs != code:
+    if runs not in ("", code):
         text = escape(runs.rstrip("\n"), quote=True).replace("\n", "&#10;")
         attribute = f' data-copy="{text}"'
     return f"<pre{attribute}><code>{_highlighted(code.rstrip())}</code></pre>"
@@ -128,16 +129,19 @@ def _tokens(code: str) -> Iterator[tuple[_TokenType, str]]:
     return PythonLexer(stripnl=False, ensurenl=False).get_tokens(code)
 
 
-def _output(text: str) -> str:
+def _output(text: str, grid: str = "") -> str:
     if TABLE.fullmatch(text):
-        return _table(text)
+        return _table(text, grid)
     wide = max(map(len, text.splitlines())) > PHONE
     focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
     return f'<pre class="mh-output"{focus}>{escape(text, quote=False)}</pre>'
 
 
-def _table(text: str) -> str:
-    """The table of `mhattn.table`: what its line of dashes doesn't align right are row headers."""
+def _table(text: str, grid: str) -> str:
+    """The table of `mhattn.table`: what its line of dashes doesn't align right are row headers.
+
+    ``grid`` is the attribute that `mhsite.grids` gives it.
+    """
     head, dashes, *rows = (
         [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()
     )
@@ -149,7 +153,7 @@ def _table(text: str) -> str:
         name = f'<th scope="row">{_escaped(row[0])}</th>' * heads
         lines.append(f"<tr>{name}{''.join(f'<td>{_escaped(x)}</td>' for x in row[heads:])}</tr>")
     return (
-        '<div class="mh-scroll" tabindex="0"><table class="mh-output">'
+        f'<div class="mh-scroll" tabindex="0"><table class="mh-output"{grid}>'
         f"{''.join(lines)}</tbody></table></div>"
     )
 

@@ -92,7 +92,7 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     if block.value == "models":
         return models_markdown(headings, language)
     if block.value == "bibliography" and not headings:
-        return bibliography_markdown()
+        return bibliography_markdown({})
     if block.value == "glossary" and not headings:
         return glossary_markdown(language)
     raise SourceError(f"{block.text.strip()} names no table")
@@ -183,13 +183,14 @@ def model_row(model, language: str) -> list[str]:
     ]
 
 
-def bibliography_markdown() -> str:
-    """One list item per work, with the anchor that citations link to."""
+def bibliography_markdown(citing: dict[str, str]) -> str:
+    """One list item per work, with the anchor that citations link to, and where it is cited."""
     items = []
     for key, entry in sorted(bibliography().items(), key=_by_author):
         authors = "; ".join(entry["authors"])
         title = f"[{entry['title']}]({entry['url']}){{ #{key} }}"
-        items.append(f"- {authors} ({entry['year']}). {title}. {entry['venue']}.")
+        about = f"{authors} ({entry['year']}). {title}. {entry['venue']}."
+        items.append(f"- {about} {citing.get(key, '')}".rstrip())
     return "\n".join(items)
 
 

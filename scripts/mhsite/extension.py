@@ -15,7 +15,7 @@ from markdown import Extension, Markdown
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
-from mhsite import cells, data, pieces
+from mhsite import cells, data, links, pieces
 from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -51,8 +51,12 @@ class _Pages(Preprocessor):
         if self.path is None:  # a docstring
             return lines
         page = parse(text, self.path)
-        writer = Writer(page, self.md.htmlStash.store, self.links)
-        return writer.markdown(page.blocks).split("\n")
+        stash = self.md.htmlStash
+        writer = Writer(page, stash.store, self.links)
+        text = writer.whole()
+        if script := pieces.grids_script("".join(stash.rawHtmlBlocks), writer.address):
+            text += writer.alone(script)
+        return text.split("\n")
 
 
 class _Reference(Postprocessor):
@@ -82,6 +86,9 @@ class Writer:
         self.page, self.keep = page, keep
         self.from_source = ("../" * page.name.count("/") + "{}").format
         self.address = page.up if links == "page" else self.from_source
+
+    def whole(self) -> str:
+        return f"{self.markdown(self.page.blocks)}\n\n{links.terms(self.page)}\n"
 
     def markdown(self, blocks: tuple[Block, ...]) -> str:
         return "".join(self.written(block) for block in blocks)
@@ -125,13 +132,13 @@ class Writer:
         return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
 
     def include(self, block: Block) -> str:
-        return self.alone(cells.shown(block.section))
+        return f"{self.alone(cells.shown(block.section))}{links.to_reference(block)}\n\n"
 
     def fence(self, block: Block) -> str:
         return block.text
 
     def api(self, block: Block) -> str:
-        return block.text
+        return f"{block.text}\n\n{links.to_chapters(block.value, self.page.language)}\n\n"
 
     def math(self, block: Block) -> str:
         return self.alone(pieces.formula(block.value, display=True))
@@ -140,6 +147,8 @@ class Writer:
         return self.keep(pieces.figure(block.value, block.title, self.page.language)) + "\n"
 
     def table(self, block: Block) -> str:
+        if block.value == "bibliography":
+            return data.bibliography_markdown(links.citing(self.page.language)) + "\n"
         text = data.table(block, self.page.language, self.from_source)
         return with_spans(text, self.plain_span) + "\n"
 

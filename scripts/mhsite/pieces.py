@@ -69,8 +69,17 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     name = block.value.partition(" ")[2]
     if not (DOCS / "assets" / f"{name}.js").is_file():
         raise SourceError(f"there is no docs/assets/{name}.js")
-    script = f'<script type="module" src="{address(f"assets/{name}.js")}"></script>'
-    return f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>{script}'
+    place = f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>'
+    return place + script(name, address)
+
+
+def script(name: str, address: Callable[[str], str]) -> str:
+    return f'<script type="module" src="{address(f"assets/{name}.js")}"></script>'
+
+
+def grids_script(html: str, address: Callable[[str], str]) -> str:
+    """The script that a page with this HTML needs for its tables and maps of `mhsite.grids`."""
+    return script("grids", address) if " data-grid='" in html else ""
 
 
 def minutes(page: Page) -> int:

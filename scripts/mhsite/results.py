@@ -85,9 +85,14 @@ def drawn(section: Section) -> str | None:
     return f"{section.path.name.split('.')[0]}/{name}" if name else None
 
 
+def grids(section: Section) -> dict[str, str]:
+    """For a table's text, the attribute that `mhsite.grids` gives it."""
+    return _output(section)["grids"]
+
+
 def _output(section: Section) -> dict:
     if section.path.parent not in (STORIES, LABS):  # the package's own source
-        return {"text": "", "figure": None}
+        return {"text": "", "figure": None, "grids": {}}
     path = folders()[section.path.stem] / "outputs.json"
     return _outputs(path)[section.name]
 

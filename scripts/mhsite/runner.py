@@ -14,6 +14,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
+from mhsite import grids
 from mhsite.source import Section, SourceError, sections
 from mhsite.svg import site_svg
 
@@ -44,14 +45,18 @@ def run(story: Path, folder: Path, device: str) -> list[str]:
     namespace, outputs, differences = {"__name__": "__main__"}, {}, []
     if story.suffix != ".pycon":
         torch.set_default_device(device)
-    for section in sections(story).values():
-        if section.is_story:
-            printed, different = run_story_section(section, namespace)
-            text = "".join(printed)
-            differences += different
-        else:
-            text = run_lab_section(section, namespace)
-        outputs[section.name] = {"text": text, "figure": save_figure(section, folder)}
+    with grids.noted() as shown:
+        for section in sections(story).values():
+            if section.is_story:
+                printed, different = run_story_section(section, namespace)
+                text = "".join(printed)
+                differences += different
+            else:
+                text = run_lab_section(section, namespace)
+            tables, maps = grids.described(shown, namespace)
+            figure = save_figure(section, folder, maps)
+            outputs[section.name] = {"text": text, "figure": figure, "grids": tables}
+            shown.clear()
     for name, content in (("outputs", outputs), ("differences", differences)):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
     return differences
@@ -130,8 +135,11 @@ def run_lab_section(section: Section, namespace: dict) -> str:
     return printed.getvalue()
 
 
-def save_figure(section: Section, folder: Path) -> str | None:
-    """Save and close the figure that a section left open; its file's name."""
+def save_figure(section: Section, folder: Path, maps: dict[str, str]) -> str | None:
+    """Save and close the figure that a section left open; its file's name.
+
+    ``maps`` are the attributes that `mhsite.grids` gives its maps, by their ids.
+    """
     numbers = plt.get_fignums()
     if len(numbers) > 1:
         why = f"section {section.name!r} leaves {len(numbers)} figures open; one a section"
@@ -145,7 +153,8 @@ def save_figure(section: Section, folder: Path) -> str | None:
         )
     plt.close("all")
     name = f"{section.name}.svg"
-    (folder / name).write_text(site_svg(drawn.getvalue()), encoding="utf-8")
+    svg = site_svg(grids.with_maps(drawn.getvalue(), maps))
+    (folder / name).write_text(svg, encoding="utf-8")
     return name
 
 

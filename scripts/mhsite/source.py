@@ -65,11 +65,6 @@ class Cell:
     code: str
     output: str
 
-    @property
-    def runs(self) -> str:
-        """The code without ``# (1)!`` markers."""
-        return re.sub(r"[^\S\n]*# \(\d+\)!?$", "", self.code, flags=re.M)
-
 
 @dataclass(frozen=True)
 class Section:
@@ -158,7 +153,7 @@ def told_in(language: str, file: str) -> str:
 @cache
 def console_code(text: str) -> str:
     """The code of an interactive session, as a reader would type it into a file."""
-    return "".join(cell.runs for cell in console_cells(text))
+    return "".join(cell.code for cell in console_cells(text))
 
 
 def console_cells(text: str) -> list[Cell]:

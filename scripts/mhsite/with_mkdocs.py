@@ -98,6 +98,7 @@ def lab(made: str, notebook, config) -> str:
         parts.append(cells.shown(block.section))
         if drawn := results.drawn(block.section):
             parts.append(f"<p>{pieces.figure(drawn, alts[drawn], page.language)}</p>")
+    parts.append(pieces.grids_script("".join(parts), page.up))
     text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.about(page, page.up), 1)
     root = posixpath.relpath(".", page.url) + "/"  # a notebook links to the published site
     return text.replace(f'href="{config.site_url}', f'href="{root}')

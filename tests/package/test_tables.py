@@ -55,6 +55,14 @@ def test_integers_keep_their_digits_whatever_holds_them(numbers):
     assert cells(table(numbers))[0] == ["0", "1", "2"]
 
 
+def test_large_numbers_have_commas_and_texts_stay():
+    numbers = [[9999, 10_000, -1234567], [9999.5, -10_000.25, "0.1 to 0.2"]]
+    assert cells(table(numbers, digits=1))[2:] == [
+        ["9999", "10,000", "-1,234,567"],
+        ["9999.5", "-10,000.2", "0.1 to 0.2"],
+    ]
+
+
 def test_one_axis_is_a_row_and_booleans_are_numbers():
     assert cells(table(torch.tensor([True, False])))[2:] == [["1", "0"]]
     assert cells(table(torch.tensor([0.5, 0.25], requires_grad=True), digits=3))[2:] == [
@@ -78,8 +86,8 @@ def test_one_axis_is_a_row_and_booleans_are_numbers():
         (lambda: table([]), ValueError, "numbers must be rows of one length, got [0]"),
         (lambda: table(torch.tensor(3)), ValueError, "numbers must have one axis or two, got "),
         (lambda: table(torch.zeros(2, 3, 5)), ValueError, "must have one axis or two, got more"),
-        (lambda: table([["a"]]), TypeError, "numbers must be integers or floats, got 'a'"),
-        (lambda: table([[1j]]), TypeError, "numbers must be integers or floats, got 1j"),
+        (lambda: table([[None]]), TypeError, "must be integers, floats or texts, got None"),
+        (lambda: table([[1j]]), TypeError, "must be integers, floats or texts, got 1j"),
         (lambda: table([[1]], rows=["a|b"]), ValueError, "rows must not hold '|' or a line break"),
         (lambda: table([[1]], columns=["a\n"]), ValueError, "or a line break, got 'a\\n'"),
         (lambda: table([[1]], digits=-1), ValueError, "digits must not be negative, got -1"),

@@ -4,7 +4,9 @@ import pytest
 import torch
 from bs4 import BeautifulSoup
 from mhsite import cells, notebook
-from mhsite.source import Section
+from mhsite.cells import text
+from mhsite.page import page_paths, read
+from mhsite.source import DOCS, LANGUAGES, Section
 
 from mhattn import table
 
@@ -28,14 +30,15 @@ def test_a_cell_ends_where_something_was_printed(tmp_path):
     assert [piece.get("class") for piece in found] == [None, ["mh-output"], None]
 
 
-def test_a_marker_is_shown_and_not_copied(tmp_path):
-    pre, other = soup(">>> x = 1  # (1)!\n>>> print(x)\n1\n>>> y = '<'", tmp_path).select(
-        "pre:has(code)"
-    )
-    assert pre.select_one(".c").text == "# (1)!"
-    assert pre["data-copy"] == "x = 1\nprint(x)"
-    assert "data-copy" not in other.attrs
-    assert other.text == "y = '<'"
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_code_of_stories_fits_66_columns(language):
+    """As pages show it; a Chinese character is as wide as 1.66 others."""
+    pages = (read(DOCS / language / path) for path in page_paths(language))
+    stories = {b.section for page in pages for b in page.walk() if b.kind == "include"}
+    lines = [line for section in stories if section.is_story for line in text(section).split("\n")]
+    assert len(lines) > 5000
+    wide = {line: sum(1.66 if ord(letter) > 0x2E80 else 1 for letter in line) for line in lines}
+    assert [line for line, width in wide.items() if width > 66] == []
 
 
 def test_few_elements():

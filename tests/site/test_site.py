@@ -4,6 +4,7 @@ import ast
 import copy
 import functools
 import json
+import posixpath
 import re
 from collections import Counter
 from urllib.parse import unquote, urljoin, urlsplit
@@ -13,7 +14,7 @@ import pytest
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
 from mhsite import data, search
-from mhsite.page import page_paths, read, skeleton
+from mhsite.page import page_paths, read, skeleton, with_spans
 from mhsite.source import DOCS, LANGUAGES, STORIES, shown_section
 from test_languages import masked
 
@@ -241,6 +242,45 @@ def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
         if missing := {word for word in seen if word not in words}:
             lost[page] = missing
     assert lost == {}
+
+
+# Links between pages, the reference, the glossary and the bibliography
+
+
+def test_every_page_is_linked_from_another():
+    """From the text of one, lists of all pages aside."""
+    linked = set()
+
+    def note(span, folder):
+        if span.kind == "link":
+            linked.add(posixpath.normpath(posixpath.join(folder, span.value.partition("#")[0])))
+        return span.text
+
+    for page in sorted({*PAGES} - {"index.md", "chapters.md"}):
+        linked.update(source("en", page).needs)
+        for block in source("en", page).walk():
+            with_spans(block.text, functools.partial(note, folder=posixpath.dirname(page)))
+    everywhere = {"index.md", "chapters.md", "reference.md", "glossary.md", "bibliography.md"}
+    assert {*PAGES} - everywhere - linked == set()
+
+
+@each_language
+def test_each_work_is_cited_and_says_where(site, language):
+    works = html(site, language, "bibliography.md").article.select("li")
+    assert len(works) == len(data.bibliography())
+    assert [work.text for work in works if not work.select('a[href^=".."]')] == []
+
+
+@each_language
+def test_chapters_and_reference_lead_to_each_other(site, language):
+    reference = html(site, language, "reference.md").article
+    chapters = reference.select(".mh-about")
+    assert len(chapters) == len(reference.select("h2"))
+    masks = next(line for line in chapters if "causal_mask" in line.text)
+    assert {a["href"] for a in masks.select("a")} >= {"../masks-in-practice/"}
+    page = html(site, language, "masks-in-practice.md").article
+    assert page.find("a", href="../reference/#mhattn.masks.causal_mask")
+    assert page.find("a", href="../glossary/#causal")
 
 
 def test_colours_of_page_and_figures_are_the_same():

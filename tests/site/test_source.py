@@ -155,7 +155,7 @@ def test_two_figures_in_a_section_are_an_error(tmp_path):
     path = section_file(tmp_path / "two.pycon", ">>> x = 1")
     plt.figure(), plt.figure()
     with pytest.raises(SourceError, match=r"two.pycon:2: section 'one' leaves 2 figures open"):
-        runner.save_figure(sections(path)["one"], tmp_path)
+        runner.save_figure(sections(path)["one"], tmp_path, {})
 
 
 def test_figure_keeps_its_text_and_is_drawn_the_same_twice(tmp_path):
@@ -164,7 +164,7 @@ def test_figure_keeps_its_text_and_is_drawn_the_same_twice(tmp_path):
     for _ in range(2):
         with plt.rc_context(runner.LOOK):
             plt.figure().add_subplot(title="Softmax")
-            name = runner.save_figure(sections(path)["one"], tmp_path)
+            name = runner.save_figure(sections(path)["one"], tmp_path, {})
         drawn.append((tmp_path / name).read_text(encoding="utf-8"))
     assert drawn[0] == drawn[1]
     assert re.search(r"<text[^>]*>Softmax</text>", drawn[0])

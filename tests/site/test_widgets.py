@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 from mhsite.source import shown_section
-from test_site import address, each_language
+from test_access import VIOLATIONS, axe
+from test_site import SIDES, address, each_language, html
 
 from mhattn import MultiHeadAttention
 from mhattn.tracing import trace
@@ -225,3 +226,212 @@ def test_reader_steps_through_the_online_softmax(open_page, language):
     assert [f"{weight:.4f}" for weight in weights.tolist()] == said.split(":")[1].split()
     back.click()
     assert rows.count() == 4
+
+
+READ = """() => [...document.querySelectorAll('[data-grid]')].map(grid => {
+    const { shape } = JSON.parse(grid.dataset.grid)
+    if (!shape) return [...grid.tBodies[0].rows].map(row => [...row.cells].slice(1).map(cell => {
+        cell.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))
+        const lit = [...grid.querySelectorAll('th.mh-row, th.mh-column')]
+        return [grid.parentElement.nextElementSibling.innerText, ...lit.map(each => each.innerText)]
+    }))
+    const svg = grid.ownerSVGElement
+    const [left, top, right, bottom] = grid.dataset.box.split(' ').map(Number)
+    const middles = (start, end, count) =>
+        Array.from({ length: count }, (_, i) => start + (end - start) * (i + 0.5) / count)
+    return middles(top, bottom, shape[0]).map(y => middles(left, right, shape[1]).map(x => {
+        const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM())
+        const [clientX, clientY] = [at.x, at.y]
+        svg.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY }))
+        const lit = ['text.mh-key', 'text.mh-query'].map(each => svg.querySelector(each))
+        return [svg.nextElementSibling.innerText, ...lit.map(each => each?.textContent ?? '␣')]
+    }))
+})"""
+# Of each table and map of a page: what its numbers are, its queries and keys, and who may see whom.
+GRIDS = {
+    "attention": ("ask offer", [("score", "Q, K, every"), ("weight", "Q, K, every")]),
+    "masks": (
+        "",
+        [
+            ("shares", "ones / ones.sum(dim=-1, keepdim=True)"),
+            ("score", "X @ W_q, X @ W_k, mask"),
+            ("weight", "X @ W_q, X @ W_k, mask"),
+            ("weight", "X @ W_q, X @ W_k, every"),
+            ("weight", "X @ W_q, X @ W_k, mask"),
+            ("weight", "X @ W_q, X @ W_k, ~mask"),
+        ],
+    ),
+    "why-heads": (
+        "arrows two one",
+        [
+            ("score", "Q2, K2, every"),
+            ("weight", "(X @ W_q)[[4]], X @ W_k, mask[[4]]"),
+            ("weight", "X @ W_q1, X @ W_k1, mask"),
+            ("weight", "Q2, K2, mask"),
+            ("weight", "X @ W_q, X @ W_k, mask"),
+        ],
+    ),
+}
+WRITTEN = {
+    "en": "query {}, key {}: {}|weight|score|hidden by the mask|, ",
+    "zh": "查询“{}”，键“{}”：{}|注意力权重|分数|已被掩码遮住|，",
+}
+
+
+def two_digits(number):
+    return f"{round(number, 2):g}".replace("-", "−")
+
+
+def factor(number):
+    return f"({two_digits(number)})" if number < 0 else two_digits(number)
+
+
+def lines(language, kind, query, key, seen, words):
+    """What the page should write below a grid for each of its cells, and what it lights up."""
+    whole, weight, score, hidden, comma = WRITTEN[language].split("|")
+    scores = (query @ key.T / query.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
+    weights = scores.softmax(dim=-1)
+    for i, j in itertools.product(range(len(query)), range(len(key))):
+        row = words[4 if len(query) == 1 else i]  # "they" alone
+        pairs = zip(query[i].tolist(), key[j].tolist(), strict=True)
+        terms = " + ".join(f"{factor(q)}·{factor(k)}" for q, k in pairs)
+        result = scores[i, j].item()
+        sign = "=" if abs(round(result, 2) - result) < 1e-6 else "≈"
+        root = {4: "2", 8: "√8"}[query.shape[-1]]
+        parts = [f"{weight} {weights[i, j]:.2f}"] if kind == "weight" else []
+        total = f"{score} ({terms}) / {root} {sign} {two_digits(result)}"
+        parts.append(total if seen[i, j] else hidden)
+        yield [whole.format(row, words[j], comma.join(parts)), words[j], row]
+
+
+def plain_lines(language, numbers, words):
+    """The same where there are no queries and keys yet."""
+    form = {"en": "{}, {}: {:.2f}", "zh": "“{}”，“{}”：{:.2f}"}[language]
+    for i, j in itertools.product(range(len(words)), repeat=2):
+        yield [form.format(words[i], words[j], numbers[i, j]), words[j], words[i]]
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@each_language
+def test_every_cell_of_the_road_says_what_python_says(open_page, language, name):
+    sections, grids = GRIDS[name]
+    namespace = {}
+    for section in ("sentence", *sections.split()):
+        exec(shown_section(f"{name}.pycon:{section}", language).code, namespace)
+    every = torch.ones(6, 6, dtype=torch.bool)
+    namespace |= {"every": every, "ones": every.tril(), "mask": every.tril()}
+    words = namespace["words"]
+    page = open_page(address(language, f"{name}.md"))
+    found = page.evaluate(READ)
+    for (kind, expression), cells in zip(grids, found, strict=True):
+        value = eval(expression, namespace)
+        plain = kind == "shares"
+        said = (
+            plain_lines(language, value, words) if plain else lines(language, kind, *value, words)
+        )
+        assert [cell for row in cells for cell in row] == list(said)
+
+
+def with_grids(site):
+    return [side for side in SIDES if html(site, *side).select("[data-grid]")]
+
+
+def test_only_pages_with_grids_load_their_script(site):
+    scripts = {side: len(html(site, *side).select("script[src$='grids.js']")) for side in SIDES}
+    assert scripts == {side: int(side in with_grids(site)) for side in SIDES}
+    pages = {page for _, page in with_grids(site)}
+    assert pages > {"attention.md", "masks.md", "why-heads.md", "build-and-train.md"}
+
+
+def test_every_cell_of_the_site_has_a_query_and_a_key(open_page, site):
+    """Each row of a grid has its words, each column its own."""
+    wrong = {}
+    for language, page in with_grids(site):
+        opened = open_page(address(language, page))
+        for number, rows in enumerate(opened.evaluate(READ)):
+            keys = [[key for _, key, _ in row] for row in rows]
+            queries = [{query for _, _, query in row} for row in rows]
+            same = all(row == keys[0] for row in keys) and all(len(row) == 1 for row in queries)
+            said = all(query in line and key in line for row in rows for line, key, query in row)
+            if not (same and said and all(keys[0])):
+                wrong[language, page, number] = rows[0]
+        opened.context.close()
+    assert wrong == {}
+
+
+def test_a_table_is_one_tab_stop_that_arrow_keys_move_in(open_page):
+    page = open_page("attention/")
+    table = page.locator("table[data-grid]")
+    line = page.locator(".mh-scroll:has([data-grid]) + .mh-cell")
+    assert line.inner_text() == "Point at a cell or tap it; arrow keys work too."
+    assert page.locator(".mh-scroll:has([data-grid])[tabindex]").count() == 0
+    stop = table.locator("[tabindex]")
+    stop.focus()
+    for key in 4 * ["ArrowDown"] + ["ArrowRight", "ArrowUp", "ArrowDown"]:
+        page.keyboard.press(key)
+    assert stop.count() == 1
+    assert stop.evaluate("each => each === document.activeElement")
+    assert line.inner_text() == "query they, key cats: score (4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
+    assert table.locator("td.mh-row").count() == table.locator("td.mh-column").count() == 6
+    for key in 9 * ["ArrowDown"] + 9 * ["ArrowRight"]:
+        page.keyboard.press(key)
+    assert line.inner_text().startswith("query purr, key purr: ")
+
+
+def test_a_figure_is_one_tab_stop_that_arrow_keys_move_in(open_page):
+    page = open_page("masks/")
+    figure = page.locator("svg:has([data-grid])")
+    line = page.locator("svg:has([data-grid]) + .mh-cell")
+    page.locator("table[data-grid] [tabindex]").nth(2).focus()  # the table above it
+    for _ in range(9):
+        page.keyboard.press("Tab")
+        if figure.evaluate("each => each === document.activeElement"):
+            break
+    assert line.inner_text().startswith("query black, key black: weight 0.17,")
+    for key in 4 * ["ArrowDown"] + ["ArrowRight"]:
+        page.keyboard.press(key)
+    assert line.inner_text().startswith("query they, key cats: weight 0.92,")
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")  # four to the last column, one to the next map
+    assert line.inner_text().startswith("query they, key black: weight 0.02,")
+    page.keyboard.press("ArrowRight")
+    assert line.inner_text().startswith("query they, key cats: weight 0.93,")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert line.inner_text().startswith("query they, key purr: weight 0.02,")
+
+
+@each_language
+def test_a_finger_chooses_cells_on_a_phone(open_page, language):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
+    page = open_page(address(language, "masks.md"), **phone)
+    page.locator("table[data-grid]").nth(1).locator("tbody tr").nth(4).locator("td").nth(1).tap()
+    sums = "(4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
+    assert page.locator(".mh-scroll + .mh-cell").nth(1).inner_text().endswith(sums)
+    cells = page.locator("svg [data-grid]").nth(1)
+    cells.scroll_into_view_if_needed()
+    place = cells.bounding_box()  # a triangle of colour, as large as the map
+    page.touchscreen.tap(
+        place["x"] + place["width"] * 1.5 / 6, place["y"] + place["height"] * 4.5 / 6
+    )
+    assert sums in page.locator("svg + .mh-cell").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_what_is_lit(open_page, system):
+    page = open_page("why-heads/", color_scheme=system)
+    page.evaluate(READ)
+    assert page.locator("th.mh-row").count() == page.locator("th.mh-column").count() == 2
+    page.evaluate(axe())
+    assert page.evaluate(VIOLATIONS, {}) == []
+
+
+def test_on_paper_and_without_scripts_there_is_no_line(open_page):
+    page = open_page("masks/")
+    assert page.locator(".mh-cell").count() == 5
+    page.emulate_media(media="print")
+    assert not any(line.is_visible() for line in page.locator(".mh-cell").all())
+    page = open_page("masks/", java_script_enabled=False)
+    assert page.locator(".mh-cell").count() == 0
+    assert page.locator(".mh-scroll[tabindex='0'] table[data-grid]").count() == 4

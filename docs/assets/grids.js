@@ -1,0 +1,166 @@
+// Tables and maps with a row for each query and a column for each key: the cell that a reader points at
+// lights up its row and its column, and a line below says what it is made of. What `data-grid` holds is
+// from scripts/mhsite/grids.py; a browser test compares the line with Python.
+
+import { MOVES, element, number, products, wordsOf } from "./dom.js"
+
+const WORDS = {
+  en: {
+    hint: "Point at a cell or tap it; arrow keys work too.",
+    query: word => `query ${word}`, key: word => `key ${word}`, plain: word => word,
+    comma: ", ", colon: ": ", score: "score", weight: "weight", hidden: "hidden by the mask",
+  },
+  zh: {
+    hint: "指向或点击任意一格，也可以用方向键。",
+    query: word => `查询“${word}”`, key: word => `键“${word}”`, plain: word => `“${word}”`,
+    comma: "，", colon: "：", score: "分数", weight: "注意力权重", hidden: "已被掩码遮住",
+  },
+}
+const words = wordsOf(WORDS)
+const BLANK = "␣"  // for a space, which a figure has no text for
+
+/** A score as the sum of products that it is, divided by √D. */
+export function written(query, key) {
+  const scale = Math.sqrt(query.length)
+  const score = query.reduce((sum, q, d) => sum + q * key[d], 0) / scale
+  const exact = [...query, ...key, score].every(x => Math.abs(100 * x - Math.round(100 * x)) < 1e-6)
+  const divisor = Number.isInteger(scale) ? scale : `√${query.length}`
+  return `(${products(query, key)}) / ${divisor} ${exact ? "=" : "≈"} ${number(score)}`
+}
+
+/** What a cell is made of: its vectors' product, if the page has them, and its number. */
+function told({ kind, queries, keys, hidden }, i, j, shown) {
+  const parts = kind === "score" ? [] : [[words[kind], shown].filter(Boolean).join(" ")]
+  if (hidden?.[i][j]) parts.push(words.hidden)
+  else if (kind) parts.push(`${words.score} ${written(queries[i], keys[j])}`)
+  return parts.filter(Boolean).join(words.comma)
+}
+
+/** The line below a grid, and what writes into it. */
+function lineBelow(place) {
+  const line = element("output", words.hint, { className: "mh-cell" })
+  place.after(line)
+  return (about, i, j, names, shown) => {
+    const roles = about.kind || about.shape ? ["query", "key"] : ["plain", "plain"]
+    const [query, key] = roles.map((role, side) =>
+      element("span", words[role](names[side]), { className: `mh-${role}` }))
+    const text = told(about, i, j, shown)
+    line.replaceChildren(query, words.comma, key, text && words.colon + text)
+    line.style.minHeight = `${line.offsetHeight}px`  // what stands below moves once at most
+  }
+}
+
+function lightTable(table) {
+  const about = JSON.parse(table.dataset.grid)
+  const scroll = table.parentElement
+  const say = lineBelow(scroll)
+  const [head, ...rows] = [...table.rows].map(row => [...row.cells])
+  const choose = cell => {
+    const [i, j] = [cell.parentElement.rowIndex - 1, cell.cellIndex]
+    for (const row of [head, ...rows])
+      for (const each of row) {
+        each.classList.toggle("mh-row", row === rows[i])
+        each.classList.toggle("mh-column", each.cellIndex === j)
+        if (each !== cell) each.removeAttribute("tabindex")
+      }
+    cell.tabIndex = 0
+    say(about, i, j - 1, [rows[i][0].textContent, head[j].textContent], cell.textContent)
+  }
+  for (const type of ["pointerover", "click", "focusin"])
+    table.addEventListener(type, ({ target }) => {
+      const cell = target.closest("tbody td")
+      if (cell) choose(cell)
+    })
+  table.addEventListener("keydown", event => {
+    const [down, right] = MOVES[event.key] ?? [0, 0]
+    const { parentElement, cellIndex } = event.target
+    const next = rows[parentElement.rowIndex - 1 + down]?.[cellIndex + right]
+    if (!next?.matches("td") || next === event.target) return
+    event.preventDefault()
+    choose(next)
+    next.focus()
+  })
+  table.setAttribute("role", "grid")
+  scroll.removeAttribute("tabindex")  // its cells can be reached instead
+  rows[0][1].tabIndex = 0
+}
+
+function lightMaps(svg) {
+  const maps = [...svg.querySelectorAll("[data-grid]")].map(({ dataset }) => {
+    const [left, top, right, bottom] = dataset.box.split(" ").map(Number)
+    return { ...JSON.parse(dataset.grid), left, top, right, bottom }
+  })
+  const say = lineBelow(svg)
+  const bands = ["query", "key"].map(role => {
+    const band = svg.appendChild(document.createElementNS(svg.namespaceURI, "rect"))
+    band.setAttribute("class", `mh-band mh-${role}`)
+    return band
+  })
+  let chosen = null
+
+  const choose = (map, i, j) => {
+    if (chosen?.every((each, place) => each === [map, i, j][place])) return
+    chosen = [map, i, j]
+    const [width, height] = [(map.right - map.left) / map.shape[1], (map.bottom - map.top) / map.shape[0]]
+    frame(bands[0], map.left, map.top + i * height, map.right - map.left, height)
+    frame(bands[1], map.left + j * width, map.top, width, map.bottom - map.top)
+    svg.querySelectorAll("text.mh-query, text.mh-key").forEach(text => text.removeAttribute("class"))
+    const labels = bands.map((band, side) => label(band, side === 0))
+    labels.forEach((text, side) => text?.setAttribute("class", ["mh-query", "mh-key"][side]))
+    say(map, i, j, labels.map(text => text?.textContent.trim() ?? BLANK), map.numbers?.[i][j])
+  }
+
+  /** The label of a row, left of its map or of one further left, or of a column, above it. */
+  function label(band, ofRow) {
+    const [axis, end, low, high] = ofRow ? ["x", "right", "top", "bottom"] : ["y", "bottom", "left", "right"]
+    const place = band.getBoundingClientRect()
+    const toWindow = svg.getScreenCTM()
+    const edges = maps.map(map => new DOMPoint(map.left, map.top).matrixTransform(toWindow)[axis])
+    const texts = [...svg.querySelectorAll("text")].map(text => ({ text, at: text.getBoundingClientRect() }))
+    const labels = texts.filter(({ at }) => {
+      const middle = (at[low] + at[high]) / 2
+      const beside = edges.some(edge => Math.abs(edge - at[end] - 3 * toWindow.a) < 7 * toWindow.a)
+      const before = at[end] < place[ofRow ? "left" : "top"] + 4 * toWindow.a
+      return place[low] < middle && middle < place[high] && beside && before && !mapAt(at)
+    })
+    return labels.sort((one, other) => other.at[end] - one.at[end])[0]?.text
+  }
+
+  /** The map with the middle of a rectangle of the window in it, and the cell there. */
+  function mapAt({ left, right = left, top, bottom = top }) {
+    const middle = new DOMPoint((left + right) / 2, (top + bottom) / 2)
+    const { x, y } = middle.matrixTransform(svg.getScreenCTM().inverse())
+    const map = maps.find(map => map.left < x && x < map.right && map.top < y && y < map.bottom)
+    const share = (at, start, end, count) => Math.floor((at - start) / (end - start) * count)
+    return map && [map, share(y, map.top, map.bottom, map.shape[0]), share(x, map.left, map.right, map.shape[1])]
+  }
+
+  for (const type of ["pointermove", "pointerdown"])
+    svg.addEventListener(type, ({ clientX, clientY }) => {
+      const found = mapAt({ left: clientX, top: clientY })
+      if (found) choose(...found)
+    })
+  svg.addEventListener("focus", () => {
+    if (!chosen && svg.matches(":focus-visible")) choose(maps[0], 0, 0)
+  })
+  svg.addEventListener("keydown", event => {
+    if (!MOVES[event.key]) return
+    const [down, right] = MOVES[event.key]
+    const [map, row, column] = chosen ?? [maps[0], 0, 0]
+    const [i, j] = [row + down, column + right]
+    const beside = j < 0 ? maps.at(maps.indexOf(map) - 1) : maps[maps.indexOf(map) + 1]
+    if (i < 0 || i >= map.shape[0]) return
+    event.preventDefault()
+    if (0 <= j && j < map.shape[1]) choose(map, i, j)
+    else if (beside?.shape[0] > i) choose(beside, i, j < 0 ? beside.shape[1] - 1 : 0)
+  })
+  svg.tabIndex = 0
+  svg.setAttribute("role", "application")
+}
+
+function frame(rect, x, y, width, height) {
+  for (const [name, value] of Object.entries({ x, y, width, height })) rect.setAttribute(name, value)
+}
+
+document.querySelectorAll("table[data-grid]").forEach(lightTable)
+document.querySelectorAll("svg:has([data-grid])").forEach(lightMaps)

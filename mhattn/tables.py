@@ -22,7 +22,7 @@ def table(
     Args:
         numbers: ``(R, C)``, or ``(C,)`` for a single row: a tensor or an array on any device
             and of any dtype, or nested lists, in which a cell may also be a text. Booleans are
-            written as 1 and 0, numbers from 10,000 on with commas.
+            written as 1 and 0, large numbers with commas.
         rows: R headings, one beside each row. Default: none.
         columns: C headings, one above each column. Default: 0, 1, 2, ...
         digits: how many decimals a number that is not an integer gets.
@@ -83,10 +83,7 @@ def _cell(number: Any, digits: int) -> str:
         return _text("numbers", number)
     if not isinstance(number, int | float):
         raise TypeError(f"numbers must be integers, floats or texts, got {number!r}")
-    comma = "," if abs(number) >= 10_000 else ""
-    if isinstance(number, float):
-        return f"{number:z{comma}.{digits}f}"
-    return f"{int(number):{comma}}"
+    return f"{number:z,.{digits}f}" if isinstance(number, float) else f"{int(number):,}"
 
 
 def _headings(name: str, labels: Iterable[Any], number: int) -> list[str]:

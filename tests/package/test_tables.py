@@ -18,7 +18,7 @@ def test_each_number_stands_under_its_heading_and_beside_its_row():
     numbers = torch.tensor([[0.125, 10.0, -3.5], [0.0, -0.001, 1e3]])
     head, dashes, *rows = cells(table(numbers, rows=["a", "longer"], columns=["x", "yy", 7]))
     assert head == ["", "x", "yy", "7"]
-    assert rows == [["a", "0.12", "10.00", "-3.50"], ["longer", "0.00", "0.00", "1000.00"]]
+    assert rows == [["a", "0.12", "10.00", "-3.50"], ["longer", "0.00", "0.00", "1,000.00"]]
     assert [cell.strip("-") for cell in dashes] == ["", ":", ":", ":"]
 
 
@@ -58,8 +58,8 @@ def test_integers_keep_their_digits_whatever_holds_them(numbers):
 def test_large_numbers_have_commas_and_texts_stay():
     numbers = [[9999, 10_000, -1234567], [9999.5, -10_000.25, "0.1 to 0.2"]]
     assert cells(table(numbers, digits=1))[2:] == [
-        ["9999", "10,000", "-1,234,567"],
-        ["9999.5", "-10,000.2", "0.1 to 0.2"],
+        ["9,999", "10,000", "-1,234,567"],
+        ["9,999.5", "-10,000.2", "0.1 to 0.2"],
     ]
 
 

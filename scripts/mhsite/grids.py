@@ -70,7 +70,7 @@ def _floats(numbers) -> torch.Tensor:
     if not isinstance(numbers, torch.Tensor | np.ndarray):
         return torch.empty(0, 0)
     numbers = torch.as_tensor(numbers).detach()
-    is_grid = numbers.is_floating_point() and numbers.ndim == 2
+    is_grid = numbers.is_floating_point() and numbers.ndim == 2 and not numbers.is_meta
     return numbers.double().cpu() if is_grid else torch.empty(0, 0)
 
 

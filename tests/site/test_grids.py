@@ -212,3 +212,8 @@ def test_stories_get_the_functions_themselves_afterwards():
     before = tables.table, plots.plot_weights
     told("")
     assert (tables.table, plots.plot_weights) == before
+
+
+def test_tensors_without_numbers_are_left_alone():
+    assert grids._floats(torch.zeros(2, 3, device="meta")).numel() == 0
+    assert grids._floats(torch.zeros(2, 3)).shape == (2, 3)

@@ -59,8 +59,15 @@ def to_reference(block: Block) -> str:
 
 def public(module: str) -> list[str]:
     """The functions and classes of a module that the reference has."""
+    if module not in _modules(DOCS / "en" / "reference.md"):
+        return []
     _, *members = search.api(module, "en")
     return [name for location, name, _ in members if location == f"#{module}.{name}"]
+
+
+@of_file
+def _modules(reference: Path) -> set[str]:
+    return {block.value for block in read(reference).walk() if block.kind == "api"}
 
 
 def to_chapters(module: str, language: str) -> str:

@@ -21,7 +21,8 @@ DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
 }
-NOT_READ = ("index.md", "reference.md", "glossary.md", "bibliography.md")  # from top to bottom
+# Nobody reads these from top to bottom.
+NOT_READ = ("index.md", "questions.md", "reference.md", "glossary.md", "bibliography.md")
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')

@@ -147,7 +147,7 @@ class Writer:
         return self.keep(pieces.figure(block.value, block.title, self.page.language)) + "\n"
 
     def table(self, block: Block) -> str:
-        if block.value == "bibliography":
+        if block.value == "bibliography" and not block.title:
             return data.bibliography_markdown(links.citing(self.page.language)) + "\n"
         text = data.table(block, self.page.language, self.from_source)
         return with_spans(text, self.plain_span) + "\n"

@@ -164,7 +164,7 @@ def test_a_story_imports_once_and_shows_in_each_section(tmp_path, monkeypatch):
 
 def boxes(svg):
     """The corners of each map's cells, and what the page says of it."""
-    found = re.findall(r"<g data-box=\"([^\"]*)\" data-grid='([^']*)'>", svg)
+    found = re.findall(r'<g data-box="([^"]*)" data-grid="([^"]*)">', svg)
     return [([float(x) for x in box.split()], json.loads(unescape(text))) for box, text in found]
 
 

@@ -88,7 +88,13 @@ class Writer:
         self.address = page.up if links == "page" else self.from_source
 
     def whole(self) -> str:
-        return f"{self.markdown(self.page.blocks)}\n\n{links.terms(self.page)}\n"
+        """The page, and below it the terms that it explains. A lab has none, being a notebook."""
+        text = self.markdown(self.page.blocks)
+        return text if self.is_lab else f"{text}\n\n{links.terms(self.page)}\n"
+
+    @property
+    def is_lab(self) -> bool:
+        return self.page.name.startswith("labs/")
 
     def markdown(self, blocks: tuple[Block, ...]) -> str:
         return "".join(self.written(block) for block in blocks)
@@ -132,7 +138,8 @@ class Writer:
         return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
 
     def include(self, block: Block) -> str:
-        return f"{self.alone(cells.shown(block.section))}{links.to_reference(block)}\n\n"
+        link = "" if self.is_lab else links.to_reference(block)
+        return f"{self.alone(cells.shown(block.section))}{link}\n\n"
 
     def fence(self, block: Block) -> str:
         return block.text

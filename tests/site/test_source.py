@@ -293,13 +293,13 @@ def test_inconsistent_prompt_is_an_error(tmp_path):
 # The code that is copied
 
 
-def test_code_has_no_prompts_outputs_or_markers(tmp_path):
+def test_code_has_no_prompts_or_outputs(tmp_path):
     body = lines_of(
-        """>>> x = 1  # (1)!
-        >>> for i in range(x):  # (B, H) # (12)!
+        """>>> x = 1
+        >>> for i in range(x):  # (B, H)
         ...     print("# (a)", f(1))
         ...
-        >>> print(x)  # (2)
+        >>> print(x)
         1
         """
     )

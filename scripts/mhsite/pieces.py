@@ -80,7 +80,7 @@ def script(name: str, address: Callable[[str], str]) -> str:
 
 def grids_script(html: str, address: Callable[[str], str]) -> str:
     """The script that a page with this HTML needs for its tables and maps of `mhsite.grids`."""
-    return script("grids", address) if " data-grid='" in html else ""
+    return script("grids", address) if " data-grid=" in html else ""
 
 
 def minutes(page: Page) -> int:

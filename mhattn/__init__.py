@@ -22,6 +22,15 @@ NAMES = {  # of each module, what the package exports
     "fused": "attend_in_groups fused_attention",
     "gradients": "AttentionGradients attention_gradients",
     "grouping": "pool_kv_heads",
+    "heads": (
+        "Role attention_distance attention_entropy attention_share find_roles head_divergence "
+        "head_patterns largest_weight"
+    ),
+    "importance": (
+        "ablation_effects edit_heads gradient_scores head_shares head_terms pruning_curve "
+        "replace_heads"
+    ),
+    "language_model": "LanguageModel LanguageModelBlock load_gguf write",
     "latent": (
         "LatentAttention latent_attention latent_attention_absorbed latent_attention_expanded"
     ),
@@ -33,6 +42,11 @@ NAMES = {  # of each module, what the package exports
     "positions": "Alibi Position Rotary sinusoidal_positions",
     "relative": "LearnedBias RelativePosition relative_attention",
     "sparse": "local_attention strided_attention",
+    "subspaces": (
+        "DirectSum HeadProjections RandomOverlap Spectrum chordal_distance circuit_core "
+        "circuit_eigenvalues direct_sum grassmann_distance head_projections principal_angles "
+        "random_overlap spectrum subspace_overlap"
+    ),
     "tables": "table",
     "tasks": "GatherModel LinkedTokens balanced linked_tokens train_models",
     "tiled": "Sums block_sums merge_sums tiled_attention tiles",
@@ -49,6 +63,9 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.fused import *
     from mhattn.gradients import *
     from mhattn.grouping import *
+    from mhattn.heads import *
+    from mhattn.importance import *
+    from mhattn.language_model import *
     from mhattn.latent import *
     from mhattn.linear import *
     from mhattn.masks import *
@@ -58,6 +75,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.positions import *
     from mhattn.relative import *
     from mhattn.sparse import *
+    from mhattn.subspaces import *
     from mhattn.tables import *
     from mhattn.tasks import *
     from mhattn.tiled import *

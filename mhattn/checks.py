@@ -1,7 +1,8 @@
 """Checks of arguments: each error names the argument, the rule and the value.
 
-Used as ``check.mask(mask, shape)``, so the source that a page shows can be copied. Only `lengths`
-and `distances` look at a tensor's data, which makes a GPU wait; `torch.compile` leaves them out.
+Used as ``check.mask(mask, shape)``, so the source that a page shows can be copied. Only `lengths`,
+`distances`, `weights` and `matrices` look at a tensor's data, which makes a GPU wait;
+`torch.compile` leaves the first three out.
 """
 
 import functools
@@ -123,6 +124,60 @@ def mask(mask: Any, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
         raise
 
 
+def weights(weights: Any, given: Any) -> None:
+    floats("weights", weights)
+    if given is not None:
+        mask(given, weights.shape)
+    if torch.compiler.is_compiling():
+        return  # a graph cannot ask for numbers
+    x = weights.detach().to(torch.promote_types(weights.dtype, torch.float32))
+    sums = (x if given is None else x * given).sum(dim=-1)
+    wrong = ~((sums - 1).abs() < 0.01)  # NaN is wrong, too
+    if given is not None:
+        wrong &= given.any(dim=-1)
+    if wrong.any():
+        hint = "dropout? another mask?"
+        got = f"got {sums[wrong][0]:.4g} ({hint})"
+        raise ValueError(f"weights must sum to 1 over what each query sees, {got}")
+
+
+def pattern(name: str, pattern: Any, weights: Any) -> None:
+    floats("weights", weights)
+    if not isinstance(pattern, Tensor) or pattern.dtype != torch.bool:
+        raise TypeError(f"{name} must be a tensor of booleans, got {_kind(pattern)}")
+    axes(name, pattern, 2)
+    _broadcasts(name, pattern, weights.shape)
+
+
+def tokens(tokens: Any) -> None:
+    _token_numbers(tokens)
+    axes("tokens", tokens, 2, exactly=True)
+
+
+def tokens_of_keys(tokens: Any, num_queries: int, num_keys: int) -> None:
+    _token_numbers(tokens)
+    if tokens.ndim != 2 or tokens.shape[-1] != num_keys:
+        raise ValueError(f"tokens must be (B, S={num_keys}), got {tuple(tokens.shape)}")
+    if num_queries > num_keys:
+        raise ValueError(f"with tokens, L must be at most S={num_keys}, got {num_queries}")
+
+
+def _token_numbers(tokens: Any) -> None:
+    if not isinstance(tokens, Tensor) or tokens.dtype not in INTEGERS:
+        raise TypeError(f"tokens must be a tensor of integers, got {_kind(tokens)}")
+
+
+def rate(rate: float, draws: int) -> int:
+    """How many of the draws and the truth together are at most that share of them."""
+    if not 0 < rate < 1:
+        raise ValueError(f"rate must be between 0 and 1, got {rate}")
+    at_least("draws", draws, 1)
+    allowed = math.floor(rate * (draws + 1) + 1e-9)
+    if allowed < 1:
+        raise ValueError(f"draws must be at least 1 / rate - 1 = {1 / rate - 1:g}, got {draws}")
+    return allowed
+
+
 def bias(bias: Any, shape: Sequence[int]) -> None:
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
         raise TypeError(f"bias must be a tensor of floats, got {_kind(bias)}")
@@ -160,14 +215,34 @@ def only_without_key(**given: Any) -> None:
 
 
 def dropout(dropout: float) -> None:
-    if not 0 <= dropout < 1:
-        raise ValueError(f"dropout must be in [0, 1), got {dropout}")
+    fraction("dropout", dropout)
 
 
 def axes(name: str, x: Tensor, number: int, *, exactly: bool = False) -> None:
     if x.ndim < number or (exactly and x.ndim > number):
         rule = f"{number} axes" if exactly else f"at least {number} axes"
         raise ValueError(f"{name} must have {rule}, got shape {tuple(x.shape)}")
+
+
+def matrices(name: str, x: Any, number: int = 2, *, exactly: bool = False) -> None:
+    floats(name, x)
+    axes(name, x, number, exactly=exactly)
+    if x.numel() == 0:
+        raise ValueError(f"{name} must not be empty, got shape {tuple(x.shape)}")
+    for extreme in x.aminmax():  # NaN if there is one
+        if not math.isfinite(extreme):
+            raise ValueError(f"{name} must be finite, got {extreme.item()}")
+
+
+def same_size(axis: int, letter: str, **pair: Tensor) -> None:
+    one, other = pair.values()
+    if one.shape[axis] != other.shape[axis]:
+        raise ValueError(f"{' and '.join(pair)} must have the same {letter}, {_got(**pair)}")
+
+
+def fraction(name: str, number: float) -> None:
+    if not 0 <= number < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {number}")
 
 
 def sequence(name: str, x: Any, width_name: str, width: int) -> None:
@@ -224,6 +299,11 @@ def rows(rows: Any) -> None:
     if not isinstance(rows, Tensor) or rows.dtype not in INTEGERS:
         raise TypeError(f"rows must be a tensor of integers, got {_kind(rows)}")
     axes("rows", rows, 1, exactly=True)
+
+
+def caches(caches: Sequence[Any] | None, blocks: int) -> None:
+    if caches is not None and len(caches) != blocks:
+        raise ValueError(f"caches must be one for each of {blocks} blocks, got {len(caches)}")
 
 
 def pair_of_positions(pair: tuple[Any, Any] | None, query: Tensor, key: Tensor) -> None:

@@ -20,9 +20,11 @@ from torch.nn.attention.flex_attention import (
 from mhattn import (
     MultiHeadAttention,
     attention,
+    circuit_core,
     linear_attention,
     local_attention,
     merge_heads,
+    spectrum,
     split_heads,
     strided_attention,
 )
@@ -250,4 +252,23 @@ def relative(rounds: int) -> dict:
         times = (quartiles(seconds[name]) for name in ("plain", "distances"))
         rows.append([length, *times, ratio["distances"], ratio.get("pairs", "–")])
     columns = ["length", "plain", "distances", "ratio", "pairs"]
+    return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}
+
+
+@benchmark
+def circuits(rounds: int) -> dict:
+    """The singular values of a head's QK circuit, head size 64, without and with the product."""
+    rows = []
+    for width in (256, 512, 1024):
+        query, key = torch.randn(2, 64, width) / width**0.5
+        calls = {
+            "product": lambda q=query, k=key: torch.linalg.svdvals(q.T @ k),
+            "core": lambda q=query, k=key: spectrum(circuit_core(q, k)).singular_values,
+        }
+        values = calls["core"]()
+        torch.testing.assert_close(values, calls["product"]()[:64], atol=1e-5, rtol=1e-4)
+        seconds = measure_seconds(calls, rounds=rounds)
+        ratio = ratios(seconds["product"], seconds["core"])
+        rows.append([width, *(quartiles(seconds[name]) for name in calls), ratio])
+    columns = ["width", "product", "core", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import models
 import peers as builders
 import torch
 import torch.nn.functional as F
+from mhsite.source import DOCS
 from rounds import EMBED_DIM, benchmark, quartiles, ratios
 from torch import Tensor, nn
 
@@ -21,6 +23,7 @@ from mhattn import (
     attention,
     attention_cost,
     causal_mask,
+    load_gguf,
     local_attention,
     strided_attention,
     strided_mask,
@@ -28,6 +31,7 @@ from mhattn import (
 )
 from mhattn.timing import measure_seconds, peak_bytes
 
+ROUNDING = 2.0**-24  # of a float32: the largest error, relative to the number
 HEADS, LENGTHS = 8, (128, 1024, 4096)
 KEEP = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 Call = Callable[[], Any]
@@ -251,6 +255,32 @@ def sparse_time(rounds: int) -> dict:
             rows.append([stride or "–", length, *map(quartiles, both), ratios(*both[::-1])])
     columns = ["stride", "length", "masked", "blocks", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+
+
+@benchmark
+def language_model(rounds: int) -> dict:
+    """SmolLM2 in our layers and in transformers' model: the largest differences in each text."""
+    torch.set_num_threads(1)
+    (model,) = models.known()
+    path = models.fetch(model)
+    (ours, tokenizer), theirs = load_gguf(path), builders.llama_from_gguf(path)
+    text = (DOCS / "data" / "texts" / "alice.en.txt").read_text(encoding="utf-8")
+    tokens = torch.tensor(tokenizer.encode(text).ids)
+    rows: list[list] = [["`logits`", [], []], ["`weights`", [], []]]
+    for piece in tokens[: rounds * 128].view(rounds, 1, 128):
+        expected = theirs(piece, output_attentions=True)
+        weights = torch.stack(expected.attentions, dim=1)  # (1, layers, H, L, S)
+        pairs = zip(ours(piece, return_weights=True), (expected.logits, weights), strict=True)
+        for row, (found, wanted) in zip(rows, pairs, strict=True):
+            difference = (found - wanted).abs().max().item()
+            row[1].append(difference)
+            row[2].append(difference / (wanted.abs().max().item() * ROUNDING))
+    columns = ["compared", "difference", "roundings"]
+    return {
+        "columns": columns,
+        "units": {},
+        "rows": [[name, *map(quartiles, measured)] for name, *measured in rows],
+    }
 
 
 @benchmark

@@ -54,6 +54,14 @@ class Gzipped(SimpleHTTPRequestHandler):
         pass
 
 
+def browser() -> str:
+    """Where the machine's browser is."""
+    for name in CHROME:
+        if path := which(name):
+            return path
+    raise SystemExit(f"Lighthouse needs a browser: none of {', '.join(CHROME)} is installed")
+
+
 def visit(url: str) -> dict:
     """Lighthouse's report of one visit."""
     command = ["--yes", LIGHTHOUSE, url, "--output=json", "--quiet", f"--chrome-flags={FLAGS}"]
@@ -62,7 +70,7 @@ def visit(url: str) -> dict:
         return_completed_process=True,
         capture_output=True,
         encoding="utf-8",
-        env=os.environ | {"CHROME_PATH": next(filter(None, map(which, CHROME)))},
+        env=os.environ | {"CHROME_PATH": browser()},
     )
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -75,6 +83,9 @@ def main() -> None:
     parser.add_argument("pages", nargs="+", help="addresses below it; '' is home")
     parser.add_argument("--visits", type=int, default=3)
     options = parser.parse_args()
+    for page in options.pages:
+        if not (options.site / page / "index.html").is_file():
+            parser.error(f"{options.site} has no page {page!r}")
     Gzipped.site = options.site
     with ThreadingHTTPServer(("127.0.0.1", 0), Gzipped) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -83,7 +94,7 @@ def main() -> None:
             url = f"http://127.0.0.1:{server.server_port}/mhattn/{page}"
             visits = [visit(url) for _ in range(options.visits)]
             medians = (statistics.median(map(read, visits)) for read in COLUMNS.values())
-            print(page or "home", *(f"{median:.3g}" for median in medians), sep=" | ", flush=True)
+            print(page or "home", *(f"{median:.4g}" for median in medians), sep=" | ", flush=True)
         server.shutdown()
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -192,6 +193,19 @@ def llama(ours: MultiHeadAttention, implementation: str = "sdpa") -> nn.Module:
         return layer(x, rotary(x, positions), mask)[0]
 
     return Peer(layer.train(ours.training), call)
+
+
+def llama_from_gguf(path: Path) -> nn.Module:
+    """The whole model, with the sizes and weights that transformers finds in the file."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    sizes = load_gguf_checkpoint(str(path))["config"]
+    model = LlamaForCausalLM(LlamaConfig(**sizes, attn_implementation="eager"))
+    found = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
+    model.load_state_dict(found["tensors"], strict=False)  # all but the output, which is tied
+    model.tie_weights()
+    return model.requires_grad_(False).eval()
 
 
 def x_transformers(

@@ -2,7 +2,8 @@
 
 A story is a doctest (docs/stories/*.pycon): what it prints must be what its file says. A lab
 (docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
-filed in .cache/stories under a hash of all that they depend on, whole or not at all.
+filed in .cache/stories under a hash of all that they depend on, whole or not at all. Before a story
+runs that reads a trained model, `models.fetch` gets it.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
 prints now into its file; with `--arithmetic` it runs every story as other processors compute.
@@ -24,6 +25,7 @@ from importlib.metadata import version
 from multiprocessing.connection import wait
 from pathlib import Path
 
+import models
 from mhsite.source import LABS, ROOT, STORIES, SourceError
 from tqdm import tqdm
 
@@ -79,7 +81,11 @@ def package_hash() -> str:
 
 
 def result_folder(story: Path, device: str, package: str) -> Path:
-    text = b"\0".join([story.read_bytes(), device.encode(), package.encode()])
+    parts = [device, package]
+    if needed := models.needed_by(story):
+        parts += [model.member_sha256 for model in needed]
+        parts += [f"{name} {version(name)}" for name in models.READERS]
+    text = b"\0".join([story.read_bytes(), *(part.encode() for part in parts)])
     return CACHE / story.stem / hashlib.sha256(text).hexdigest()[:32]
 
 
@@ -104,7 +110,32 @@ def differences(folder: Path) -> list[str]:
 
 def is_done(folder: Path, lenient: bool) -> bool:
     """Is it filed, and as its file says? A lenient reader takes it with differences as well."""
-    return is_whole(folder) and (lenient or not differences(folder))
+    if not is_whole(folder):
+        return False
+    return not differences(folder) or (lenient and not can_run_now(folder))
+
+
+def lacked(folder: Path) -> list[str]:
+    """The files of trained models without which a story was filed as if it had run."""
+    path = folder / "lacked.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+
+
+def can_run_now(folder: Path) -> bool:
+    """Has been fetched since what it lacked?"""
+    return bool(lacked(folder)) and all(Path(path).is_file() for path in lacked(folder))
+
+
+def lacking(stories: list[Path]) -> dict[Path, str]:
+    """Fetch the models that stories need; for each story that must go without, why."""
+    found = {}
+    for story in stories:
+        try:
+            for model in models.needed_by(story):
+                models.fetch(model)
+        except SourceError as error:
+            found[story] = f"{story}: cannot run: {error.message}"
+    return found
 
 
 def results(device: str = "cpu", *, lenient: bool = False) -> dict[str, Path | None]:
@@ -114,14 +145,17 @@ def results(device: str = "cpu", *, lenient: bool = False) -> dict[str, Path | N
     return {name: folder if is_done(folder, lenient) else None for name, folder in folders.items()}
 
 
-def _run_one(story: Path, folder: Path, device: str, lenient: bool, answer) -> None:
-    """In a process of its own: run a story beside ``folder``, then rename it into place."""
-    from mhsite.runner import run
+def _run_one(story: Path, folder: Path, device: str, lenient: bool, why: str, answer) -> None:
+    """In a process of its own: run a story beside ``folder``, then rename it into place.
+
+    If there is a ``why`` it can't run: it's filed as if it had printed what its file says.
+    """
+    from mhsite.runner import run, run_nothing
 
     draft = None
     try:
         draft = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=folder.parent))
-        different = run(story, draft, device)
+        different = run_nothing(story, draft, why) if why else run(story, draft, device)
         manifest = json.dumps(file_hashes(draft), indent=1)
         (draft / "manifest.json").write_text(manifest, encoding="utf-8")
         put_results(draft, folder)
@@ -158,12 +192,17 @@ def run_stories(
 ) -> list[str]:
     """Run what is missing or stale, or with ``force`` all; the errors, one text a failed story.
 
-    A story that prints something else than its file says is an error unless ``lenient``: then
-    it is filed with its `differences`, and who is not lenient runs it again.
+    A story that prints something else than its file says, or lacks a trained model, is an error
+    unless ``lenient``: then it is filed with its `differences`, and who is not lenient runs it
+    again.
     """
     package, errors, running = package_hash(), [], {}
     folders = {story: result_folder(story, device, package) for story in chosen}
     todo = [story for story, folder in folders.items() if force or not is_done(folder, lenient)]
+    without = lacking(todo)
+    if not lenient:
+        errors += without.values()
+        todo = [story for story in todo if story not in without]
     make_cache(folders[story] for story in todo)
     context = multiprocessing.get_context(start)
     if start == "forkserver":
@@ -175,8 +214,9 @@ def run_stories(
                 answer, theirs = context.Pipe(duplex=False)
                 if force:
                     shutil.rmtree(folders[story], ignore_errors=True)
+                why = without.get(story, "")
                 process = context.Process(
-                    target=_run_one, args=(story, folders[story], device, lenient, theirs)
+                    target=_run_one, args=(story, folders[story], device, lenient, why, theirs)
                 )
                 process.start()
                 theirs.close()
@@ -260,6 +300,8 @@ def main() -> int:
             story = STORIES / f"{options.rewrite}.pycon"
             if not story.is_file():
                 raise SourceError(f"there is no story {story}")
+            if errors := list(lacking([story]).values()):
+                raise SourceError(errors[0])
             rewrite(story)
             return 0
         chosen = choose(options.names)

@@ -1,6 +1,10 @@
+import os
+
 import matplotlib
+import models
 import pytest
 import torch
+from mhsite.source import SourceError
 
 torch.set_num_threads(1)  # one a worker: more wait for each other's cores, with scratch memory each
 
@@ -21,3 +25,13 @@ def no_figure_left():
     import matplotlib.pyplot as plt
 
     plt.close("all")
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """The files of the trained models by their titles; without network, tests are skipped."""
+    try:
+        return {model.title: models.fetch(model) for model in models.known()}
+    except SourceError as error:
+        give_up = pytest.fail if os.environ.get("CI") else pytest.skip
+        give_up(error.message)

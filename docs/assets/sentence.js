@@ -6,16 +6,16 @@ import { MOVES, element, mount, number, products, wordsOf } from "./dom.js"
 export const SENTENCE = {
   en: {
     words: ["black", "cats", "love", "Mia", "they", "purr"],
-    features: ["animal", "person", "plural", "dark"],
-    head: h => `head ${h}`, query: word => `query of ${word}`, key: word => `key of ${word}`,
+    features: ["animal", "person", "plural", "dark"], semicolon: "; ",
+    head: h => `head ${h}`, query: (h, word) => `head ${h}: query of ${word}`, key: (h, word) => `head ${h}: key of ${word}`,
     takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
     hidden: "hidden: it comes later", weight: "weight", reset: "reset",
     hint: "Choose a word, or a cell of a table (arrow keys work too).",
   },
   zh: {
     words: ["黑", "猫", "喜欢", "米娅", "它们", "打呼噜"],
-    features: ["动物", "人", "复数", "黑"],
-    head: h => `头 ${h}`, query: word => `“${word}”的查询`, key: word => `“${word}”的键`,
+    features: ["动物", "人", "复数", "黑色"], semicolon: "；",
+    head: h => `头 ${h}`, query: (h, word) => `头 ${h}：“${word}”的查询`, key: (h, word) => `头 ${h}：“${word}”的键`,
     takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
     hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原",
     hint: "点一个词，或点表中的一格（也可以用方向键）。",
@@ -125,12 +125,13 @@ function show(place) {
     line.update(word, results)
     tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
     const [query, found] = [state.heads[head].queries[word], state.heads[head].keys[key]]
-    editors[0].update(words.query(words.words[word]), query)
-    editors[1].update(words.key(words.words[key]), found)
+    const names = head === 0 ? words.features : ["→", "↑", "", ""]
+    editors[0].update(words.query(head + 1, words.words[word]), query, names)
+    editors[1].update(words.key(head + 1, words.words[key]), found, names)
     const score = results[head].scores[word][key]
     const divided = temperature === 1 ? "2" : `(2 · ${number(temperature)})`
     sum.textContent = score === null ? words.hidden
-      : `(${products(query, found)}) / ${divided} = ${number(score)}; ${words.weight} ${two(results[head].weights[word][key])}`
+      : `(${products(query, found)}) / ${divided} = ${number(score)}${words.semicolon}${words.weight} ${two(results[head].weights[word][key])}`
     const rows = results.map(({ outputs }, h) => element("tr", [
       element("th", words.head(h + 1), { scope: "row" }), ...outputs[word].map(x => element("td", two(x)))]))
     const header = [words.takes(words.words[word]), ...words.features]
@@ -185,12 +186,14 @@ function editor(side, change) {
   const role = side === "queries" ? "mh-query" : "mh-key"
   const legend = element("legend", "", { className: role })
   const fields = NONE.map(() => element("input", "", { type: "number", step: "any" }))
-  const place = element("fieldset", [legend, ...fields])
+  const labels = fields.map(field => element("label", [element("span"), field]))
+  const place = element("fieldset", [legend, ...labels])
   place.addEventListener("input", () => change(fields.map(field => Number(field.value))))
-  const update = (name, numbers) => {
+  const update = (name, numbers, features) => {
     legend.textContent = name
     fields.forEach((field, d) => {
-      field.setAttribute("aria-label", `${name}, ${d + 1}`)
+      labels[d].firstChild.textContent = features[d]
+      field.setAttribute("aria-label", `${name}, ${features[d] || d + 1}`)
       if (field !== document.activeElement) field.value = Math.round(numbers[d] * 100) / 100
     })
   }

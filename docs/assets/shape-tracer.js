@@ -5,20 +5,22 @@ import { element, mount, wordsOf } from "./dom.js"
 
 const WORDS = {
   en: { step: "step", axes: "axes", shape: "shape", stride: "stride", memory: "memory",
-        own: "own", view: name => `view of ${name}`, same: "The same in Python: ", reset: "reset" },
+        own: "own", view: name => `view of ${name}`, same: "The same in Python: ", reset: "reset",
+        more: "show strides and memory" },
   zh: { step: "步骤", axes: "各维", shape: "形状", stride: "步幅", memory: "内存",
-        own: "自有", view: name => `${name} 的视图`, same: "用 Python 写：", reset: "还原" },
+        own: "自有", view: name => `${name} 的视图`, same: "用 Python 写：", reset: "还原",
+        more: "显示步幅和内存" },
 }
 
 // Arguments in Python's names, with their symbols; what may be left empty has a default.
 const FIELDS = [
-  { name: "batch", symbol: "B", value: 2 },
-  { name: "query_len", symbol: "L", value: 5 },
+  { name: "batch", symbol: "B", value: 1 },
+  { name: "query_len", symbol: "L", value: 6 },
   { name: "key_len", symbol: "S", value: null },
-  { name: "embed_dim", symbol: "E", value: 23 },
-  { name: "num_heads", symbol: "H", value: 6 },
-  { name: "num_kv_heads", symbol: "H_kv", value: 3 },
-  { name: "head_dim", symbol: "D", value: 7 },
+  { name: "embed_dim", symbol: "E", value: 8 },
+  { name: "num_heads", symbol: "H", value: 2 },
+  { name: "num_kv_heads", symbol: "H_kv", value: null },
+  { name: "head_dim", symbol: "D", value: null },
 ]
 
 class ArgumentError extends Error {}
@@ -138,6 +140,8 @@ function show(place) {
     form.append(element("label", [element("code", name), " ", ...letters(symbol), field]))
     return field
   })
+  const more = element("input", "", { type: "checkbox", name: "more" })
+  form.append(element("label", [more, " ", words.more]))
   form.append(element("button", words.reset, { type: "reset", className: "md-button" }))
   const result = element("div", "", { className: "mh-widget-result" })
   result.setAttribute("aria-live", "polite")
@@ -147,7 +151,7 @@ function show(place) {
     const settings = Object.fromEntries(fields.map(read))
     for (const field of fields) field.placeholder = defaults(settings)[field.name] ?? ""
     try {
-      result.replaceChildren(table(trace(settings), words), code(python(settings), words))
+      result.replaceChildren(table(trace(settings), words, more.checked), code(python(settings), words))
     } catch (error) {
       if (!(error instanceof ArgumentError)) throw error
       result.replaceChildren(element("p", element("code", error.message), { role: "alert" }))
@@ -167,11 +171,11 @@ const defaults = ({ query_len, num_heads, embed_dim }) => ({
   head_dim: Number.isInteger(embed_dim / num_heads) ? embed_dim / num_heads : "",
 })
 
-function table(steps, words) {
-  const titles = ["step", "axes", "shape", "stride", "memory"].map(name => words[name])
+function table(steps, words, more) {
+  const titles = ["step", "axes", "shape", ...(more ? ["stride", "memory"] : [])].map(name => words[name])
   const rows = steps.map(({ name, axes, shape, stride, of }) => {
-    const memory = of ? words.view(of) : words.own
-    const cells = [element("code", name), letters(axes), tuple(shape), tuple(stride), memory]
+    const cells = [element("code", name), letters(axes), tuple(shape)]
+    if (more) cells.push(tuple(stride), of ? words.view(of) : words.own)
     return element("tr", cells.map(cell => element("td", cell)), { className: of ? "mh-view" : "" })
   })
   const head = element("thead", element("tr", titles.map(title => element("th", title))))

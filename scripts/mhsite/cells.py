@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from html import escape, unescape
 from itertools import groupby
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
 
-from mhsite import results
+from mhsite import results, words
 from mhsite.source import LABS, ROOT, Cell, Section, console_cells, runnable
 
 # What gets a colour, and the class that Material's style sheet knows it by.
@@ -30,6 +30,9 @@ PHONE = 36  # characters of an output that fit beside each other at 360 px
 EXAMPLE = re.compile(
     r'<div class="language-pycon highlight">.*?<code>(?P<code>.*?)</code></pre></div>', re.S
 )
+# Spans of the reference that show nothing: of tokens without a colour, of types without a link.
+BARE = re.compile(r'<span(?: class="(?:n|nb|o|p|w)"| title="[^"]*")?>([^<]*)</span>')
+INDENT = re.compile(r"(<pre.*?</pre>)|\n\s+", re.S)
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 TABLE = re.compile(r"\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*")
 
@@ -39,14 +42,18 @@ def text(section: Section) -> str:
     return section.code if section.is_story else _with_short_docstrings(section.shown + "\n")
 
 
-def shown(section: Section) -> str:
-    """A section as a page shows it: a story in cells, a lab with what it printed."""
+def shown(section: Section, language: str) -> str:
+    """A section as a page shows it: a story in cells, a lab with what it printed.
+
+    Tables of a story that isn't told in this language have their words in it.
+    """
     if section.is_story:
-        grids = results.grids(section)
-        return _framed(*(_cell(cell, grids.get(cell.output, "")) for cell in section.cells))
+        story, grids = section.path.stem, results.grids(section)
+        told = language == "en" or story.endswith(f".{language}")
+        said = str if told else partial(words.in_chinese, story)
+        return _framed(*(_cell(cell, grids.get(cell.output, ""), said) for cell in section.cells))
     printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
-    code = _code(text(section), section.code)
-    return _framed(code + (printed and _output(printed)))
+    return _framed(_code(text(section), section.code) + _output(printed))
 
 
 def with_examples(html: str) -> str:
@@ -59,9 +66,10 @@ def with_examples(html: str) -> str:
         if name >= 0:  # an example sees the names of its module
             runs = runnable(runs, module_of(API_ID.match(html, name)[1]))
         runs = runs.removesuffix("".join(cell.code for cell in others))
-        return _framed(_code(first.code, runs) + _printed(first), *map(_cell, others))
+        return _framed(_code(first.code, runs) + _output(first.output), *map(_cell, others))
 
-    html = EXAMPLE.sub(replace, html)
+    html = BARE.sub(r"\1", EXAMPLE.sub(replace, html))
+    html = INDENT.sub(lambda match: match[1] or "\n", html)  # a seventh of it is blanks
     return html.replace("doc-signature highlight", "doc-signature highlight no-copy")
 
 
@@ -84,12 +92,8 @@ def _framed(*cells: str) -> str:
     return f"{start}{''.join(cells)}</section>"
 
 
-def _cell(cell: Cell, grid: str = "") -> str:
-    return _code(cell.code) + _printed(cell, grid)
-
-
-def _printed(cell: Cell, grid: str = "") -> str:
-    return _output(cell.output, grid) if cell.output else ""
+def _cell(cell: Cell, grid: str = "", said: Callable[[str], str] = str) -> str:
+    return _code(cell.code) + _output(cell.output, grid, said)
 
 
 def _code(code: str, runs: str = "") -> str:
@@ -129,25 +133,28 @@ def _tokens(code: str) -> Iterator[tuple[_TokenType, str]]:
     return PythonLexer(stripnl=False, ensurenl=False).get_tokens(code)
 
 
-def _output(text: str, grid: str = "") -> str:
+def _output(text: str, grid: str = "", said: Callable[[str], str] = str) -> str:
+    if not text:
+        return ""
     if TABLE.fullmatch(text):
-        return _table(text, grid)
+        return _table(text, grid, said)
     wide = max(map(len, text.splitlines())) > PHONE
     focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
     return f'<pre class="mh-output"{focus}>{escape(text, quote=False)}</pre>'
 
 
-def _table(text: str, grid: str) -> str:
+def _table(text: str, grid: str, said: Callable[[str], str]) -> str:
     """The table of `mhattn.table`: what its line of dashes doesn't align right are row headers.
 
-    ``grid`` is the attribute that `mhsite.grids` gives it.
+    ``grid`` is the attribute that `mhsite.grids` gives it; ``said`` puts a cell in other words.
     """
     head, dashes, *rows = (
-        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()
+        [said(cell.strip()) for cell in line.strip("|").split("|")] for line in text.splitlines()
     )
     heads = not dashes[0].endswith(":")
     corner = "<td></td>" if heads and not head[0] else ""
-    columns = "".join(f'<th scope="col">{_escaped(name)}</th>' for name in head[bool(corner) :])
+    names = [_escaped(name).replace("_", "_<wbr>") for name in head[bool(corner) :]]
+    columns = "".join(f'<th scope="col">{name}</th>' for name in names)
     lines = [f"<thead><tr>{corner}{columns}</tr></thead><tbody>"]
     for row in rows:
         name = f'<th scope="row">{_escaped(row[0])}</th>' * heads

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mhattn.model_sizes import known_model, known_models
-from mhsite.page import Block, Page, Span, keys, read
+from mhsite.page import Block, Page, Span, keys, read, with_spans
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
+CITING = {"en": ("Cited in ", ", ", "."), "zh": ("引用于", "、", "。")}
 NAMES = {
     "en": {"torch": "PyTorch", "hf": "Hugging Face", "paper": "Papers", "also": "Also"},
     "zh": {"torch": "PyTorch", "hf": "Hugging Face", "paper": "论文", "also": "又称"},
@@ -92,7 +93,7 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     if block.value == "models":
         return models_markdown(headings, language)
     if block.value == "bibliography" and not headings:
-        return bibliography_markdown({})
+        return bibliography_markdown(language)
     if block.value == "glossary" and not headings:
         return glossary_markdown(language)
     raise SourceError(f"{block.text.strip()} names no table")
@@ -183,20 +184,45 @@ def model_row(model, language: str) -> list[str]:
     ]
 
 
-def bibliography_markdown(citing: dict[str, str]) -> str:
+def bibliography_markdown(language: str) -> str:
     """One list item per work, with the anchor that citations link to, and where it is cited."""
-    items = []
+    items, cited = [], citing(language)
     for key, entry in sorted(bibliography().items(), key=_by_author):
         authors = "; ".join(entry["authors"])
         title = f"[{entry['title']}]({entry['url']}){{ #{key} }}"
         about = f"{authors} ({entry['year']}). {title}. {entry['venue']}."
-        items.append(f"- {about} {citing.get(key, '')}".rstrip())
+        items.append(f"- {about} {cited.get(key, '')}".rstrip())
     return "\n".join(items)
 
 
 def _by_author(item: tuple[str, dict]) -> tuple:
     key, entry = item
     return entry["authors"][0].casefold(), entry["year"], key
+
+
+def citing(language: str) -> dict[str, str]:
+    """For each work that is cited, the pages that cite it; Markdown."""
+    (cited_in, comma, stop), found = CITING[language], {}
+    for path in pages(language):
+        for key in _cited(path):
+            found.setdefault(key, []).append(to_page(read(path).name, language))
+    return {key: cited_in + comma.join(links) + stop for key, links in found.items()}
+
+
+@of_file
+def _cited(path: Path) -> set[str]:
+    found: set[str] = set()
+
+    def note(span: Span) -> str:
+        if span.kind == "citation":
+            found.update(keys(span))
+        return span.text
+
+    page = read(path)
+    for block in page.walk():
+        glossary = block.kind == "table" and block.value == "glossary"
+        with_spans(table(block, page.language, str) if glossary else block.text, note)
+    return found
 
 
 def glossary_markdown(language: str) -> str:
@@ -251,6 +277,23 @@ def title(target: str, language: str) -> str:
         if len(found) == 1:
             raise SourceError(f"{page} has no heading #{anchor}")
     return (": " if language == "en" else "：").join(found)
+
+
+def pages(language: str) -> list[Path]:
+    """The pages in the order of the nav."""
+    return [DOCS / language / name for name in _names_in(settings(language)["nav"])]
+
+
+def _names_in(nav: list | dict | str) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for item in nav.values() if isinstance(nav, dict) else nav:
+            yield from _names_in(item)
+
+
+def to_page(name: str, language: str) -> str:
+    return f"[{title(name, language)}]({name})"
 
 
 def anchors(page: Page) -> set[str]:

@@ -139,7 +139,7 @@ class Writer:
 
     def include(self, block: Block) -> str:
         link = "" if self.is_lab else links.to_reference(block)
-        return f"{self.alone(cells.shown(block.section))}{link}\n\n"
+        return f"{self.alone(cells.shown(block.section, self.page.language))}{link}\n\n"
 
     def fence(self, block: Block) -> str:
         return block.text
@@ -154,8 +154,6 @@ class Writer:
         return self.keep(pieces.figure(block.value, block.title, self.page.language)) + "\n"
 
     def table(self, block: Block) -> str:
-        if block.value == "bibliography" and not block.title:
-            return data.bibliography_markdown(links.citing(self.page.language)) + "\n"
         text = data.table(block, self.page.language, self.from_source)
         return with_spans(text, self.plain_span) + "\n"
 

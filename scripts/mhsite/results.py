@@ -13,6 +13,8 @@ import stories
 from mhsite import words
 from mhsite.source import LABS, ROOT, STORIES, Section, SourceError, of_file, told_in
 
+NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 420 40"></svg>'  # not drawn
+
 _folders: dict[str, Path] = {}
 
 
@@ -48,6 +50,11 @@ def differences() -> list[str]:
     return [text for folder in _folders.values() for text in stories.differences(folder)]
 
 
+def did_not_run(name: str) -> bool:
+    """Was a story only filed as if it had run, since this machine lacks what it reads?"""
+    return name in _folders and bool(stories.lacked(_folders[name]))
+
+
 def figures(language: str) -> dict[str, str]:
     """Every figure under the name that pages give it, ``masks/picture.svg``, in a language."""
     names = [
@@ -62,12 +69,14 @@ def figures(language: str) -> dict[str, str]:
 def figure(target: str, language: str) -> str:
     """The SVG that a page shows as ``figures/masks/picture.svg``, with words in its language."""
     name = target.split("figures/")[-1].split("/")
+    if did_not_run(name[0]):
+        return NOTHING
     path = _folder(name[0], language).joinpath(*name[1:])
     if len(name) != 2 or not path.is_file():
         raise SourceError(f"no story draws {target}")
     svg = path.read_text(encoding="utf-8").strip()
     told = told_in(language, name[0]) in folders()
-    return svg if told else words.in_chinese(svg)
+    return svg if told else words.figure_in_chinese(name[0], svg)
 
 
 def _folder(name: str, language: str) -> Path:

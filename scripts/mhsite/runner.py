@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import models
 import torch
 
 from mhsite import grids
@@ -57,9 +58,26 @@ def run(story: Path, folder: Path, device: str) -> list[str]:
             figure = save_figure(section, folder, maps)
             outputs[section.name] = {"text": text, "figure": figure, "grids": tables}
             shown.clear()
+    write_down(folder, outputs, differences)
+    return differences
+
+
+def run_nothing(story: Path, folder: Path, why: str) -> list[str]:
+    """For a story that lacks a trained model, write what its file says that it prints."""
+    files = [str(model.path) for model in models.needed_by(story)]
+    (folder / "lacked.json").write_text(json.dumps(files), encoding="utf-8")
+    outputs = {}
+    for section in sections(story).values():
+        examples = section.examples() if section.is_story else []
+        text = "".join(example.want for example in examples)
+        outputs[section.name] = {"text": text, "figure": None, "grids": {}}
+    write_down(folder, outputs, [why])
+    return [why]
+
+
+def write_down(folder: Path, outputs: dict, differences: list[str]) -> None:
     for name, content in (("outputs", outputs), ("differences", differences)):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
-    return differences
 
 
 def prepare() -> None:

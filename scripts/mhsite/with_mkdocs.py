@@ -95,7 +95,7 @@ def lab(made: str, notebook, config) -> str:
             parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
             continue
         block = next(sections)
-        parts.append(cells.shown(block.section))
+        parts.append(cells.shown(block.section, page.language))
         if drawn := results.drawn(block.section):
             parts.append(f"<p>{pieces.figure(drawn, alts[drawn], page.language)}</p>")
     parts.append(pieces.grids_script("".join(parts), page.up))

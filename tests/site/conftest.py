@@ -24,7 +24,7 @@ FLAGS = (
 
 
 @pytest.fixture(scope="session")
-def story_run():
+def story_run(trained):
     """The run of all stories whose results were missing or stale."""
     command = [sys.executable, ROOT / "scripts" / "stories.py"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
@@ -54,12 +54,12 @@ def built_once(tmp_path_factory, name, *options):
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory):
+def site(tmp_path_factory, trained):
     return built_once(tmp_path_factory, "built")
 
 
 @pytest.fixture(scope="session")
-def zensical_site(tmp_path_factory):
+def zensical_site(tmp_path_factory, trained):
     """The same site as its other engine builds it."""
     return built_once(tmp_path_factory, "zensical", "--engine", "zensical")
 

@@ -68,7 +68,7 @@ def test_code_of_the_road_fits_a_phone(side, browser, home):
         pytest.skip("its code may scroll")
     opened = browser.new_page(viewport=PHONE)
     opened.goto(home + address(*side), wait_until="load")
-    scrolling = opened.evaluate(SCROLLING, ".highlight pre > code")
+    scrolling = opened.evaluate(SCROLLING, ".highlight pre > code, pre.mh-output")
     opened.close()
     assert scrolling == []
 

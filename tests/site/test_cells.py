@@ -4,7 +4,6 @@ import pytest
 import torch
 from bs4 import BeautifulSoup
 from mhsite import cells, notebook
-from mhsite.cells import text
 from mhsite.page import page_paths, read
 from mhsite.source import DOCS, LANGUAGES, Section
 
@@ -13,7 +12,7 @@ from mhattn import table
 
 def soup(text, path):
     section = Section(path / "a.pycon", "one", 1, text)
-    return BeautifulSoup(cells.shown(section), "html.parser")
+    return BeautifulSoup(cells.shown(section, "en"), "html.parser")
 
 
 def test_a_cell_ends_where_something_was_printed(tmp_path):
@@ -34,8 +33,9 @@ def test_a_cell_ends_where_something_was_printed(tmp_path):
 def test_code_of_stories_fits_66_columns(language):
     """As pages show it; a Chinese character is as wide as 1.66 others."""
     pages = (read(DOCS / language / path) for path in page_paths(language))
-    stories = {b.section for page in pages for b in page.walk() if b.kind == "include"}
-    lines = [line for section in stories if section.is_story for line in text(section).split("\n")]
+    sections = {b.section for page in pages for b in page.walk() if b.kind == "include"}
+    shown = (cells.text(section) for section in sections if section.is_story)
+    lines = [line for code in shown for line in code.split("\n")]
     assert len(lines) > 5000
     wide = {line: sum(1.66 if ord(letter) > 0x2E80 else 1 for letter in line) for line in lines}
     assert [line for line, width in wide.items() if width > 66] == []

@@ -1,13 +1,18 @@
-"""What stories give Chinese readers: a story of their own, or words for its figures."""
+"""What stories give Chinese readers: one of their own, or words for its figures and tables."""
 
 import ast
 import re
+from collections import defaultdict
 from html import unescape
 from pathlib import Path
 
 import pytest
-from mhsite import page, results, source, words
-from mhsite.source import STORIES, sections
+from bs4 import BeautifulSoup
+from mhsite import cells, page, results, source, words
+from mhsite.extension import Writer
+from mhsite.source import STORIES, console_cells, sections
+
+from mhattn import known_models
 
 TWINS = sorted(STORIES.glob("*.zh.pycon"))
 OTHER_DATA = "# Other data than in English"
@@ -112,9 +117,26 @@ def test_a_page_shows_the_story_of_its_language(twins, language, word):
     assert '"the"' in page.parse(PAGE, path).blocks[-1].section.code
 
 
-# Words in figures
+# Words in figures and tables
 
 SVG = '<svg><text x="1">{}</text><text><tspan>head 1</tspan></text><title>head 1</title></svg>'
+WORDS = """
+kept = ["GPT-2", "view"]
+[everywhere]
+"head #" = "头 #"
+"causal &" = "因果 &"
+"# of # heads" = "第 # 个，共 # 个头"
+[b]
+"head #" = "注意力头 #"
+"loss" = "loss"
+"""
+
+
+@pytest.fixture
+def known(tmp_path, monkeypatch):
+    """A file of words."""
+    monkeypatch.setattr(words, "FILE", tmp_path / "words.toml")
+    words.FILE.write_text(WORDS, encoding="utf-8")
 
 
 @pytest.fixture
@@ -127,7 +149,7 @@ def figures(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "_folders", folders)
 
 
-@pytest.mark.usefixtures("figures")
+@pytest.mark.usefixtures("figures", "known")
 def test_each_language_has_its_figures():
     assert results.figures("en") == {
         "a/one.svg": SVG.format("head 1"),
@@ -139,24 +161,119 @@ def test_each_language_has_its_figures():
     }
 
 
-def untranslated(svg):
-    """The texts with a word of Latin letters that are neither translated nor kept; no formulas."""
-    found = {unescape(text).strip() for text in words.TEXT.findall(svg)}
-    found = {text for text in found if re.search("[A-Za-z]{2}", text)}
-    return found - words.known()["chinese"].keys() - set(words.known()["kept"])
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("story", "text", "chinese"),
+    [
+        ("a", "head 12", "头 12"),
+        ("b", "head 12", "注意力头 12"),
+        ("a", "1,024 of 0.5 heads", "第 1,024 个，共 0.5 个头"),
+        ("a", "heads", "heads"),
+    ],
+)
+def test_numbers_are_put_back(story, text, chinese):
+    assert words.in_chinese(story, text) == chinese
 
 
+TABLE = """\
+# --8<-- [start:one]
+>>> print(table(numbers, ["head 1", "view"], ["head 1", "head 2"]))
+|        | head 1 | head 2 |
+|--------|-------:|-------:|
+| head 1 |   0.25 |   0.75 |
+| view   |   1.00 |   0.00 |
+>>> print("head 1")
+head 1
+
+# --8<-- [end:one]
+"""
+
+
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize(
+    ("story", "language", "heads"),
+    [
+        ("b", "en", ["head 1", "head 2", "head 1", "view"]),
+        ("b", "zh", ["注意力头 1", "注意力头 2", "注意力头 1", "view"]),
+        ("b.zh", "zh", ["head 1", "head 2", "head 1", "view"]),  # says it itself
+    ],
+)
+def test_each_language_has_its_tables(tmp_path, monkeypatch, story, language, heads):
+    monkeypatch.setattr(source, "STORIES", tmp_path)
+    for name in {"b", story}:
+        (tmp_path / f"{name}.pycon").write_text(TABLE, encoding="utf-8")
+    grid = {console_cells(TABLE)[0].output: " data-grid='{}'"}
+    monkeypatch.setattr(results, "grids", lambda section: grid)
+    written = []
+    parsed = page.parse(PAGE.replace("a.pycon", "b.pycon"), page.DOCS / language / "b.md")
+    Writer(parsed, written.append).whole()
+    code, made, *others = BeautifulSoup(written[-1], "html.parser").section
+    assert made.table["data-grid"] == "{}"
+    assert [th.text for th in made("th")] == heads
+    assert [td.text for td in made("td")] == ["", "0.25", "0.75", "1.00", "0.00"]
+    assert code.text in TABLE.replace(">>> ", "")
+    assert [other.text for other in others] == ['print("head 1")', "head 1"]
+
+
+NAME = re.compile(r"[A-Za-z_][\w.-]*(?:\(\))?", re.ASCII)
+
+
+def latin(story, text):
+    """The words and names of two Latin letters or more that its Chinese still has."""
+    names = NAME.findall(words.in_chinese(story, text))
+    return {name for name in names if re.search("[A-Za-z]{2}", name)}
+
+
+def untranslated(story, texts):
+    kept = {*words.known()["kept"], *known_models()}
+    return {text for text in texts if latin(story, text) - kept}
+
+
+@pytest.mark.usefixtures("known")
 def test_a_word_without_chinese_is_seen():
-    assert untranslated(SVG.format("loss") + SVG.format("head 1")) == {"loss"}
-    assert untranslated(SVG.format("k")) == set()
+    texts = {"loss", "head 1", "k", "GPT-2 1558M", "view(L, D)", "Views", "d_k", "llama-2-7b"}
+    assert untranslated("a", texts) == {"loss", "Views"}
+    assert untranslated("b", texts) == {"loss", "Views"}
 
 
-def test_every_word_in_a_figure_has_its_chinese(story_results):
+@pytest.fixture
+def told_once(story_results):
+    """What the figures and tables of each story or lab without a Chinese twin say."""
     results.run()
-    twins = {path.name.split(".")[0] for path in TWINS}
-    unknown = {
-        name: found
-        for name, svg in results.figures("en").items()
-        if name.split("/")[0] not in twins and (found := untranslated(svg))
-    }
-    assert unknown == {}
+    told = defaultdict(set)
+    for name, svg in results.figures("en").items():
+        told[name.split("/")[0]].update(map(unescape, words.TEXT.findall(svg)))
+    for path in STORIES.glob("*.pycon"):
+        for cell in (cell for section in sections(path).values() for cell in section.cells):
+            if cells.TABLE.fullmatch(cell.output):
+                told[path.stem].update(re.findall(r"[^|\n]+", cell.output))
+    twins = {name for path in TWINS for name in (path.stem, path.stem.removesuffix(".zh"))}
+    return {story: {*map(str.strip, told[story])} for story in told.keys() - twins}
+
+
+def test_every_word_in_figures_and_tables_has_its_chinese(told_once):
+    assert sum(map(len, told_once.values())) > 3000
+    unknown = {story: untranslated(story, texts) for story, texts in told_once.items()}
+    assert {story: texts for story, texts in unknown.items() if texts} == {}
+
+
+def groups():
+    """The words of each story, and those of all."""
+    return {name: group for name, group in words.known().items() if name != "kept"}
+
+
+def test_every_chinese_word_is_shown(told_once):
+    told_once["everywhere"] = set().union(*told_once.values())
+    shown = {name: {words.NUMBER.sub("#", text) for text in told_once[name]} for name in told_once}
+    unused = {name: group.keys() - shown[name] for name, group in groups().items()}
+    assert {name: texts for name, texts in unused.items() if texts} == {}
+
+
+def test_every_kept_word_is_shown(told_once):
+    shown = (latin(story, text) for story, texts in told_once.items() for text in texts)
+    assert set(words.known()["kept"]) - set().union(*shown) == set()
+
+
+def test_chinese_words_have_all_numbers():
+    pairs = [pair for group in groups().values() for pair in group.items()]
+    assert [pair for pair in pairs if pair[0].count("#") != pair[1].count("#")] == []

@@ -68,6 +68,9 @@ def pieces(site, page):
 def run_program(code, folder):
     """Run it as a file in a process that has loaded torch already; what it printed and raised."""
     (folder / "pasted.py").write_text(code + "\n", encoding="utf-8")
+    for name in (".cache", "docs"):  # what stories read
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
     (folder / "run.py").write_text(RUN.format(folder=str(folder)), encoding="utf-8")
     context = multiprocessing.get_context(stories.START)
     if stories.START == "forkserver":

@@ -208,10 +208,8 @@ def test_downloads_are_offered(site, language, page):
 def indexed(site, language):
     """The documents of a language's search index."""
     folder = site / address(language, "index.md") / "search"
-    parts = json.loads((folder / "search_index.json").read_text(encoding="utf-8"))["config"][
-        "parts"
-    ]
-    texts = [(folder / part).read_text(encoding="utf-8") for part in parts]
+    index = json.loads((folder / "search_index.json").read_text(encoding="utf-8"))
+    texts = [(folder / part).read_text(encoding="utf-8") for part in index["config"]["parts"]]
     return [document for text in texts for document in json.loads(text)]
 
 

@@ -2,8 +2,9 @@
 
 A story is a doctest (docs/stories/*.pycon): what it prints must be what its file says. A lab
 (docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
-filed in .cache/stories under a hash of all that they depend on, whole or not at all. Before a story
-runs that reads a trained model, `models.fetch` gets it.
+filed in .cache/stories under a hash of all that they depend on (of the package, the modules that
+the story reaches), whole or not at all. Before a story runs that reads a trained model,
+`models.fetch` gets it.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
 prints now into its file; with `--arithmetic` it runs every story as other processors compute.
@@ -12,11 +13,14 @@ prints now into its file; with `--arithmetic` it runs every story as other proce
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import multiprocessing
 import os
 import platform
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -32,7 +36,11 @@ from tqdm import tqdm
 CACHE = ROOT / ".cache" / "stories"
 RUNNER = [f"mhsite/{name}.py" for name in ("source", "runner", "grids", "svg")] + ["stories.py"]
 PRELOAD = ["torch", "matplotlib.pyplot", "mhsite.runner"]
+# mhattn.masks, or what an import from mhattn names; an import of it under another name is of all.
+IMPORT = re.compile(r"\bmhattn\.(\w+)|\bfrom mhattn import (?:\(([^)]*)\)|(.*))")
+IMPORT_OF_ALL = re.compile(r"\bimport mhattn as\b|\bfrom mhattn import \*")
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
+MODULE_OF = runpy.run_path(str(ROOT / "mhattn" / "__init__.py"))["MODULE_OF"]
 START = "forkserver" if sys.platform == "linux" else "spawn"
 
 # What makes one processor add and round as another would, under each kind's name.
@@ -68,25 +76,49 @@ def choose_device(name: str) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def package_hash() -> str:
-    """What every result depends on besides its story: package, runner, versions, arithmetic."""
+def dependencies() -> dict[str, str]:
+    """What results depend on besides their story: the package's modules, and "" for all the rest.
+
+    Nothing depends on ``mhattn/__init__.py``, which only knows in which module each name is.
+    """
     digest = hashlib.sha256()
-    sources = [*ROOT.glob("mhattn/*.py"), *ROOT.glob("mhattn/*.toml")]
-    for path in [*sorted(sources), *(ROOT / "scripts" / name for name in RUNNER)]:
+    for path in [*sorted(ROOT.glob("mhattn/*.toml")), *(ROOT / "scripts" / name for name in RUNNER)]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [f"{name} {version(name)}" for name in ("torch", "matplotlib", "numpy")]
     arithmetic = [f"{name}={os.environ.get(name)}" for name in SETTINGS]
     digest.update("\n".join([platform.python_version(), *versions, *arithmetic]).encode())
-    return digest.hexdigest()
+    modules = [path for path in ROOT.glob("mhattn/*.py") if path.stem != "__init__"]
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in modules}
+    return {**texts, "": digest.hexdigest()}
 
 
-def result_folder(story: Path, device: str, package: str) -> Path:
-    parts = [device, package]
+@functools.lru_cache(maxsize=256)
+def imported(text: str) -> set[str]:
+    """The names that a text, or an example or a string in it, takes from the package."""
+    found = {name for names in IMPORT.findall(text) for name in re.findall(r"\w+", "".join(names))}
+    return found | set(MODULE_OF) if IMPORT_OF_ALL.search(text) else found
+
+
+def reached(text: str, package: dict[str, str]) -> list[str]:
+    """The package's modules that code uses, directly or through one another."""
+    found, left = set(), [text]
+    while left:
+        names = {MODULE_OF.get(name, name) for name in imported(left.pop())}
+        new = names & set(package) - found
+        found |= new
+        left += [package[name] for name in new]
+    return sorted(found)
+
+
+def result_folder(story: Path, device: str, package: dict[str, str]) -> Path:
+    """Where a story's results are, or will be: ``package`` is what `dependencies` gave."""
+    text = story.read_text(encoding="utf-8")
+    parts = [text, device, package[""], *(package[name] for name in reached(text, package))]
     if needed := models.needed_by(story):
         parts += [model.member_sha256 for model in needed]
         parts += [f"{name} {version(name)}" for name in models.READERS]
-    text = b"\0".join([story.read_bytes(), *(part.encode() for part in parts)])
-    return CACHE / story.stem / hashlib.sha256(text).hexdigest()[:32]
+    digest = hashlib.sha256(b"\0".join(part.encode() for part in parts))
+    return CACHE / story.stem / digest.hexdigest()[:32]
 
 
 def is_whole(folder: Path) -> bool:
@@ -140,7 +172,7 @@ def lacking(stories: list[Path]) -> dict[Path, str]:
 
 def results(device: str = "cpu", *, lenient: bool = False) -> dict[str, Path | None]:
     """For every story, the folder with its results, or None where it has to be run."""
-    package = package_hash()
+    package = dependencies()
     folders = {story.stem: result_folder(story, device, package) for story in all_stories()}
     return {name: folder if is_done(folder, lenient) else None for name, folder in folders.items()}
 
@@ -154,8 +186,10 @@ def _run_one(story: Path, folder: Path, device: str, lenient: bool, why: str, an
 
     draft = None
     try:
+        before = set(sys.modules)
         draft = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=folder.parent))
         different = run_nothing(story, draft, why) if why else run(story, draft, device)
+        refuse_unseen(story, set(sys.modules) - before)
         manifest = json.dumps(file_hashes(draft), indent=1)
         (draft / "manifest.json").write_text(manifest, encoding="utf-8")
         put_results(draft, folder)
@@ -167,6 +201,13 @@ def _run_one(story: Path, folder: Path, device: str, lenient: bool, why: str, an
     finally:
         if draft:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def refuse_unseen(story: Path, loaded: set[str]) -> None:
+    """A story that loads a module of the package without a plain import would never be stale."""
+    modules = {name.removeprefix("mhattn.") for name in loaded if name.startswith("mhattn.")}
+    if unseen := modules - set(reached(story.read_text(encoding="utf-8"), dependencies())):
+        raise SourceError(f"imports mhattn.{min(unseen)} where no import names it", story)
 
 
 def put_results(draft: Path, folder: Path) -> None:
@@ -196,7 +237,7 @@ def run_stories(
     unless ``lenient``: then it is filed with its `differences`, and who is not lenient runs it
     again.
     """
-    package, errors, running = package_hash(), [], {}
+    package, errors, running = dependencies(), [], {}
     folders = {story: result_folder(story, device, package) for story in chosen}
     todo = [story for story, folder in folders.items() if force or not is_done(folder, lenient)]
     without = lacking(todo)

@@ -54,6 +54,7 @@ TWO = """\
 False torch.float32
 >>> print(plt.rcParams["lines.linewidth"], os.environ.get("LEAK"))
 1.5 None
+>>> from mhattn import attention
 >>> _ = plt.plot([2, 1])
 
 # --8<-- [end:clean]
@@ -270,8 +271,16 @@ def test_change_of_one_story_runs_that_story(project):
     assert json.loads(notebook)["cells"][1]["outputs"] == [printed]
 
 
-def test_change_of_the_package_runs_all(project):
-    with project.file("mhattn/masks.py").open("a", encoding="utf-8") as file:
+def test_change_of_the_package_runs_the_stories_that_it_reaches(project):
+    for name in ("functional", "sparse"):  # attention of the one, and nothing of the other
+        with project.file(f"mhattn/{name}.py").open("a", encoding="utf-8") as file:
+            file.write("# changed\n")
+    code, said = project.build()
+    assert (code, project.ran()) == (0, ["two"]), said
+
+
+def test_change_of_the_runner_runs_all(project):
+    with project.file("scripts/mhsite/runner.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["lab", "one", "two"]), said

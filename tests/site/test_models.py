@@ -125,7 +125,7 @@ def story(toy, tmp_path, monkeypatch):
 def run(story, lenient=False):
     """In this process: the errors, and the folder of the results if they are good enough."""
     errors = []
-    package = stories.package_hash()
+    package = stories.dependencies()
     folder = stories.result_folder(story, "cpu", package)
     if not stories.is_done(folder, lenient):
         errors = stories.run_stories([story], "cpu", lenient=lenient, jobs=1, start="fork")
@@ -137,9 +137,9 @@ def test_a_story_needs_the_models_that_it_names(story, toy):
     other = story.with_name("other.pycon")
     other.write_text(">>> print(1)\n1\n", encoding="utf-8")
     assert models.needed_by(other) == []
-    before = stories.result_folder(story, "cpu", "package")
+    before = stories.result_folder(story, "cpu", {"": "the rest"})
     models.known = lambda: [replace(toy, member_sha256="2" * 64)]
-    assert stories.result_folder(story, "cpu", "package") != before
+    assert stories.result_folder(story, "cpu", {"": "the rest"}) != before
 
 
 def test_the_story_of_the_language_model_needs_it():

@@ -82,7 +82,8 @@ def dependencies() -> dict[str, str]:
     Nothing depends on ``mhattn/__init__.py``, which only knows in which module each name is.
     """
     digest = hashlib.sha256()
-    for path in [*sorted(ROOT.glob("mhattn/*.toml")), *(ROOT / "scripts" / name for name in RUNNER)]:
+    runner = (ROOT / "scripts" / name for name in RUNNER)
+    for path in [*sorted(ROOT.glob("mhattn/*.toml")), *runner]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [f"{name} {version(name)}" for name in ("torch", "matplotlib", "numpy")]
     arithmetic = [f"{name}={os.environ.get(name)}" for name in SETTINGS]

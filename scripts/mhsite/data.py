@@ -292,8 +292,8 @@ def _names_in(nav: list | dict | str) -> Iterator[str]:
             yield from _names_in(item)
 
 
-def to_page(name: str, language: str) -> str:
-    return f"[{title(name, language)}]({name})"
+def to_page(name: str, language: str, to: Callable[[str], str] = str) -> str:
+    return f"[{title(name, language)}]({to(name)})"
 
 
 def anchors(page: Page) -> set[str]:

@@ -145,7 +145,8 @@ class Writer:
         return block.text
 
     def api(self, block: Block) -> str:
-        return f"{block.text}\n\n{links.to_chapters(block.value, self.page.language)}\n\n"
+        said = links.to_chapters(block.value, self.page.language, self.from_source)
+        return f"{block.text}\n\n{said}\n\n"
 
     def math(self, block: Block) -> str:
         return self.alone(pieces.formula(block.value, display=True))

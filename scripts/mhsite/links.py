@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
 from mhsite import data, search
 from mhsite.page import Block, Page, read
-from mhsite.source import DOCS, of_file
+from mhsite.source import of_file
 
 SHOWN = {"en": "In the chapters: ", "zh": "讲到它们的章节："}
 TERMS = {"en": "Terms: ", "zh": "本页术语："}
@@ -34,25 +35,35 @@ def to_reference(block: Block) -> str:
     file, _, name = block.value.partition(":")
     module = file.removesuffix(".py").replace("/", ".")
     if module.startswith("mhattn.") and name in public(module):
-        return f"[`{module}.{name}`](reference.md#{module}.{name})\n{{ .mh-about }}"
+        page = reference()[module]
+        return f"[`{module}.{name}`]({page}#{module}.{name})\n{{ .mh-about }}"
     return ""
 
 
 def public(module: str) -> list[str]:
     """The functions and classes of a module that the reference has."""
-    if module not in _modules(DOCS / "en" / "reference.md"):
+    if module not in reference():
         return []
     _, *members = search.api(module, "en")
     return [name for location, name, _ in members if location == f"#{module}.{name}"]
 
 
+def reference() -> dict[str, str]:
+    """Of each module that the reference has, the page."""
+    names = {path: read(path).name for path in data.pages("en")}
+    return {module: name for path, name in names.items() for module in _modules(path)}
+
+
 @of_file
-def _modules(reference: Path) -> set[str]:
-    return {block.value for block in read(reference).walk() if block.kind == "api"}
+def _modules(path: Path) -> set[str]:
+    return {block.value for block in read(path).walk() if block.kind == "api"}
 
 
-def to_chapters(module: str, language: str) -> str:
-    """Where the names of a module are shown, else used for the first time; Markdown."""
+def to_chapters(module: str, language: str, to: Callable[[str], str]) -> str:
+    """Where the names of a module are shown, else used for the first time; Markdown.
+
+    ``to`` gives the link to a page.
+    """
     in_order, by_page = data.pages(language), {}
     for name in public(module):
         source = f"{module.replace('.', '/')}.py:{name}"
@@ -61,7 +72,10 @@ def to_chapters(module: str, language: str) -> str:
         if path := next(chain(showing, using), None):
             by_page.setdefault(read(path).name, []).append(f"`{name}`")
     comma, colon = COMMA[language], COLON[language]
-    found = [data.to_page(page, language) + colon + comma.join(n) for page, n in by_page.items()]
+    found = [
+        data.to_page(page, language, to) + colon + comma.join(names)
+        for page, names in by_page.items()
+    ]
     return f"{SHOWN[language]}{SEMICOLON[language].join(found)}\n{{ .mh-about }}" if found else ""
 
 

@@ -29,7 +29,7 @@ DID_NOT_RUN = {
     "要获取模型，或查看为什么无法获取，请运行 <code>python scripts/models.py</code>。",
 }
 # To look things up in: how long they take to read says nothing.
-NOT_READ = ("index.md", "questions.md", "reference.md", "glossary.md", "bibliography.md")
+NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md")
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
@@ -105,7 +105,7 @@ def about(page: Page, address: Callable[[str], str]) -> str:
 
     ``address`` is that of a file of the site.
     """
-    parts = [] if page.name in NOT_READ else [TIME[page.language].format(minutes(page))]
+    parts = [] if page.name.startswith(NOT_READ) else [TIME[page.language].format(minutes(page))]
     if page.needs:
         word, comma = NEEDS[page.language]
         parts.append(word + comma.join(_link(name, page, address) for name in page.needs))

@@ -74,7 +74,7 @@ def documents(page: Page) -> list[dict]:
     """What a search finds on a page: its headings, and the functions and classes below them."""
     if page.url in LISTS:
         return []
-    boost = {"boost": 0.2} if page.url in BEHIND else {}
+    boost = {"boost": 0.2} if page.url.startswith(BEHIND) else {}
     called = names(page)
     return [
         {"location": page.url + location, "title": cut(title), "text": cut(text)}

@@ -23,13 +23,16 @@ def public_names():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_public_is_documented_and_documented_is_public(site, language):
-    page = site / ("" if language == "en" else language) / "reference" / "index.html"
-    documented = set(re.findall(r'id="(mhattn\.[\w.]+)"', page.read_text(encoding="utf-8")))
+    pages = (site / ("" if language == "en" else language) / "reference").rglob("index.html")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    found = re.findall(r'id="(mhattn\.[\w.]+)"', text)
+    documented = set(found)
+    assert len(found) == len(documented), "twice in the reference"
     names = set(public_names())
-    assert names - documented == set(), "not on the reference page"
+    assert names - documented == set(), "not in the reference"
     known = names | {f"mhattn.{module}" for module in MODULES}
     members = {name for name in documented - known if name.rpartition(".")[0] in known}
-    assert documented - known - members == set(), "on the reference page, but not public"
+    assert documented - known - members == set(), "in the reference, but not public"
     assert [name for name in members if name.rpartition(".")[2].startswith("_")] == []
 
 

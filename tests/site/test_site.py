@@ -225,8 +225,8 @@ def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
         found = documents[address("en", page)]
         ids = {heading["id"] for heading in article.select(":is(h1, h2, h3, h4)[id]")}
         assert ids - {article.h1["id"]} == found.keys() - {""}
-        if page == "reference.md":  # its docstrings are English
-            assert found.keys() > {"mhattn.masks.causal_mask"}
+        if page.startswith("reference"):  # its docstrings are English
+            assert [anchor for anchor in found if anchor.startswith("mhattn.")]
             continue
         measured = ".mh-measured, table:has(+ .mh-measured)"
         unread = f".katex, .highlight, svg, .mh-about, .mh-widget, {measured}"

@@ -36,9 +36,12 @@ function told({ kind, queries, keys, hidden }, i, j, shown) {
   return parts.filter(Boolean).join(words.comma)
 }
 
-/** The line below a grid, and what writes into it. */
+let hinted = false
+
+/** The line below a grid, and what writes into it; the first on the page says how. */
 function lineBelow(place) {
-  const line = element("output", words.hint, { className: "mh-cell" })
+  const line = element("output", hinted ? "" : words.hint, { className: "mh-cell" })
+  hinted = true
   place.after(line)
   return (about, i, j, names, shown) => {
     const roles = about.kind || about.shape ? ["query", "key"] : ["plain", "plain"]

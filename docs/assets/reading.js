@@ -11,7 +11,7 @@ mount("reading", place => {
   const stop = () => clearInterval(timer)
   const line = sentence(words, chosen => { stop(); line.update((word = chosen), results) })
   const names = [1, 2].map(h => element("span", words.head(h), { className: `mh-head-${h}` }))
-  place.replaceChildren(names[0], line.place, names[1])
+  place.replaceChildren(names[0], line.place, names[1], element("p", words.choose))
   line.update(word, results)
   document.querySelector("figure svg").replaceWith(place)
   if (matchMedia("(prefers-reduced-motion: reduce)").matches) return

@@ -1,4 +1,5 @@
 // Two heads read a sentence; the reader chooses a word, hides what comes later, edits queries and keys.
+// With the option one-head it is the first alone, and nothing is hidden.
 // A browser test compares attend() with Python.
 
 import { MOVES, element, mount, number, products, wordsOf } from "./dom.js"
@@ -10,7 +11,7 @@ export const SENTENCE = {
     head: h => `head ${h}`, query: (h, word) => `head ${h}: query of ${word}`, key: (h, word) => `head ${h}: key of ${word}`,
     takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
     hidden: "hidden: it comes later", weight: "weight", reset: "reset",
-    hint: "Choose a word, or a cell of a table (arrow keys work too).",
+    hint: "Choose a word, or a cell of a table (arrow keys work too).", choose: "Choose a word.",
   },
   zh: {
     words: ["黑", "猫", "喜欢", "米娅", "它们", "打呼噜"],
@@ -18,7 +19,7 @@ export const SENTENCE = {
     head: h => `头 ${h}`, query: (h, word) => `头 ${h}：“${word}”的查询`, key: (h, word) => `头 ${h}：“${word}”的键`,
     takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
     hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原",
-    hint: "点一个词，或点表中的一格（也可以用方向键）。",
+    hint: "点一个词，或点表中的一格（也可以用方向键）。", choose: "点任意一个词试试。",
   },
 }
 
@@ -54,14 +55,15 @@ export function attend({ queries, keys }, { temperature = 1, causal = true } = {
 
 const two = x => x.toFixed(2).replace("-", "−")
 
-/** Lines from a word to those it takes from, in a strip above or below the words. */
+/** Lines from a word to those it takes from, and a loop for itself, in a strip above or below the words. */
 export function arcs(strip, row, from, below) {
   const paths = row.map((weight, j) => {
-    if (j === from || weight < 0.005) return ""
+    if (weight < 0.005) return ""
     const [x, to] = [from, j].map(place => place * 100 + 50)
     const height = 12 + 9 * Math.abs(from - j)
     const [base, top] = below ? [2, 2 + height] : [58, 58 - height]
-    return `<path d="M${x} ${base}Q${(x + to) / 2} ${2 * top - base} ${to} ${base}" stroke-width="${(8 * weight).toFixed(2)}"/>`
+    const bend = j === from ? `C${x - 30} ${2 * top - base} ${x + 30} ${2 * top - base}` : `Q${(x + to) / 2} ${2 * top - base}`
+    return `<path d="M${x} ${base}${bend} ${to} ${base}" stroke-width="${(8 * weight).toFixed(2)}"/>`
   })
   strip.innerHTML = paths.join("")
 }
@@ -75,16 +77,16 @@ export function strip(head) {
   return made
 }
 
-/** A button for each word, between a strip for each head. */
-export function sentence(words, choose) {
-  const strips = [strip(0), strip(1)]
+/** A button for each word, between a strip for each head, of which there are one or two. */
+export function sentence(words, choose, count = 2) {
+  const strips = [strip(0), strip(1)].slice(0, count)
   const buttons = words.words.map((word, i) => {
     const button = element("button", word, { type: "button" })
     button.addEventListener("click", () => choose(i))
     return button
   })
   const row = element("div", buttons, { className: "mh-words" })
-  const place = element("div", [strips[0], row, strips[1]], { className: "mh-sentence" })
+  const place = element("div", [strips[0], row, ...strips.slice(1)], { className: "mh-sentence" })
   const update = (word, results) => {
     buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === word))
     results.forEach(({ weights }, h) => arcs(strips[h], weights[word], word, h === 1))
@@ -94,19 +96,20 @@ export function sentence(words, choose) {
 
 function show(place) {
   const words = wordsOf(SENTENCE)
-  const start = () => ({ word: 4, key: 1, head: 0, heads: heads() })
+  const count = place.dataset.option === "one-head" ? 1 : 2
+  const start = () => ({ word: 4, key: 1, head: 0, heads: heads().slice(0, count) })
   let state = start()
 
-  const line = sentence(words, word => { state.word = word; update() })
-  const slider = element("input", "", { type: "range", min: -2, max: 2, step: 0.05, defaultValue: 0, name: "temperature" })
+  const line = sentence(words, word => { state.word = word; update() }, count)
+  const slider = element("input", "", { type: "range", min: -1, max: 1, step: 0.05, defaultValue: 0, name: "temperature" })
   const degrees = element("output")
-  const causal = element("input", "", { type: "checkbox", defaultChecked: true, name: "causal" })
+  const causal = element("input", "", { type: "checkbox", defaultChecked: count === 2, name: "causal" })
   const form = element("form", [
     element("label", [words.temperature, " ", degrees, slider]),
-    element("label", [causal, " ", words.causal]),
+    ...(count === 2 ? [element("label", [causal, " ", words.causal])] : []),
     element("button", words.reset, { type: "reset", className: "md-button" }),
   ])
-  const tables = [0, 1].map(h => weightTable(words, h, (i, j) => {
+  const tables = state.heads.map((_, h) => weightTable(words, h, (i, j) => {
     Object.assign(state, { head: h, word: i, key: j })
     update()
   }))

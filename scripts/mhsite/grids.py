@@ -87,8 +87,8 @@ def described(grids: list[Grid], namespace: dict) -> tuple[dict[str, str], dict[
                 tables[grid.text] = _attribute(about)
         elif all(re.fullmatch(r"[^$]+", name) for name in grid.rows + grid.columns):
             about["shape"] = [len(grid.rows), len(grid.columns)]
-            if form := grid.annotate or (".2f" if about.get("kind") else None):
-                about["numbers"] = [[format(x, form) for x in row] for row in grid.numbers.tolist()]
+            form = grid.annotate or ".2f"
+            about["numbers"] = [[format(x, form) for x in row] for row in grid.numbers.tolist()]
             maps[f"grid-{number}"] = _attribute(about)
     return tables, maps
 

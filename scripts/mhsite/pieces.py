@@ -73,11 +73,15 @@ def without_docstrings(html: str) -> str:
 
 
 def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
-    """An element that docs/assets/NAME.js fills, and its script, at ``address`` of its file."""
-    name = block.value.partition(" ")[2]
+    """An element that docs/assets/NAME.js fills, and its script, at ``address`` of its file.
+
+    What follows the name, if anything, the script reads as `data-option`.
+    """
+    _, name, *option = block.value.split()
     if not (DOCS / "assets" / f"{name}.js").is_file():
         raise SourceError(f"there is no docs/assets/{name}.js")
-    place = f'<div class="mh-widget" data-widget="{name}">{NO_SCRIPT[language]}</div>'
+    wish = f' data-option="{option[0]}"' if option else ""
+    place = f'<div class="mh-widget" data-widget="{name}"{wish}>{NO_SCRIPT[language]}</div>'
     return place + script(name, address)
 
 

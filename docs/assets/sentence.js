@@ -1,5 +1,5 @@
 // Two heads read a sentence; the reader chooses a word, hides what comes later, edits queries and keys.
-// With the option one-head it is the first alone, and nothing is hidden.
+// With the option one-head it is the first alone, and there is less to set.
 // A browser test compares attend() with Python.
 
 import { MOVES, element, mount, number, products, wordsOf } from "./dom.js"
@@ -12,6 +12,7 @@ export const SENTENCE = {
     takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
     hidden: "hidden: it comes later", weight: "weight", reset: "reset",
     hint: "Choose a word, or a cell of a table (arrow keys work too).", choose: "Choose a word.",
+    alone: { head: () => "attention", query: (_, word) => `query of ${word}`, key: (_, word) => `key of ${word}` },
   },
   zh: {
     words: ["黑", "猫", "喜欢", "米娅", "它们", "打呼噜"],
@@ -20,6 +21,7 @@ export const SENTENCE = {
     takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
     hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原",
     hint: "点一个词，或点表中的一格（也可以用方向键）。", choose: "点任意一个词试试。",
+    alone: { head: () => "注意力", query: (_, word) => `“${word}”的查询`, key: (_, word) => `“${word}”的键` },
   },
 }
 
@@ -95,8 +97,8 @@ export function sentence(words, choose, count = 2) {
 }
 
 function show(place) {
-  const words = wordsOf(SENTENCE)
   const count = place.dataset.option === "one-head" ? 1 : 2
+  const words = { ...wordsOf(SENTENCE), ...(count === 1 && wordsOf(SENTENCE).alone) }
   const start = () => ({ word: 4, key: 1, head: 0, heads: heads().slice(0, count) })
   let state = start()
 
@@ -104,9 +106,12 @@ function show(place) {
   const slider = element("input", "", { type: "range", min: -1, max: 1, step: 0.05, defaultValue: 0, name: "temperature" })
   const degrees = element("output")
   const causal = element("input", "", { type: "checkbox", defaultChecked: count === 2, name: "causal" })
-  const form = element("form", [
+  const settings = [
     element("label", [words.temperature, " ", degrees, slider]),
-    ...(count === 2 ? [element("label", [causal, " ", words.causal])] : []),
+    element("label", [causal, " ", words.causal]),
+  ]
+  const form = element("form", [
+    ...(count === 2 ? settings : []),
     element("button", words.reset, { type: "reset", className: "md-button" }),
   ])
   const tables = state.heads.map((_, h) => weightTable(words, h, (i, j) => {

@@ -75,12 +75,12 @@ def without_docstrings(html: str) -> str:
 def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     """An element that docs/assets/NAME.js fills, and its script, at ``address`` of its file.
 
-    What follows the name, if anything, the script reads as `data-option`.
+    What stands behind a bar, if anything, the script reads as `data-option`.
     """
-    _, name, *option = block.value.split()
+    name = block.value.partition(" ")[2]
     if not (DOCS / "assets" / f"{name}.js").is_file():
         raise SourceError(f"there is no docs/assets/{name}.js")
-    wish = f' data-option="{option[0]}"' if option else ""
+    wish = f' data-option="{block.title}"' if block.title else ""
     place = f'<div class="mh-widget" data-widget="{name}"{wish}>{NO_SCRIPT[language]}</div>'
     return place + script(name, address)
 

@@ -196,6 +196,19 @@ def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
     assert first.locator("td.mh-row").all_inner_texts()[:3] == ["0.50", "0.50", "0.00"]
 
 
+@each_language
+def test_reader_lets_one_head_ask_for_something_else(open_page, language):
+    page = open_page(address(language, "attention.md"))
+    widget = page.locator("[data-widget=sentence]")
+    row = widget.locator("td.mh-row")
+    assert row.all_inner_texts() == ["0.02", "0.92", "0.02", "0.02", "0.02", "0.02"]
+    assert widget.locator("[name=causal], [name=temperature]").count() == 0
+    for number, value in enumerate(("0", "8", "0", "0")):  # asks for a person
+        widget.locator("fieldset").first.locator("input").nth(number).fill(value)
+    weights = torch.tensor([0.0, 0, 0, 4, 0, 0]).softmax(dim=-1)
+    assert row.all_inner_texts() == [f"{weight:.2f}" for weight in weights]
+
+
 def test_online_softmax_agrees_with_python(open_page, home):
     torch.manual_seed(0)
     rows = [(8 * torch.randn(size, dtype=torch.float64)).tolist() for size in range(1, 60)]

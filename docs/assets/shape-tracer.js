@@ -6,10 +6,10 @@ import { element, mount, wordsOf } from "./dom.js"
 const WORDS = {
   en: { step: "step", axes: "axes", shape: "shape", stride: "stride", memory: "memory",
         own: "own", view: name => `view of ${name}`, same: "The same in Python: ", reset: "reset",
-        more: "show strides and memory" },
+        more: "show strides and memory", refused: "Python refuses: " },
   zh: { step: "步骤", axes: "各维", shape: "形状", stride: "步幅", memory: "内存",
         own: "自有", view: name => `${name} 的视图`, same: "用 Python 写：", reset: "还原",
-        more: "显示步幅和内存" },
+        more: "显示步幅和内存", refused: "这样不行，Python 会报错：" },
 }
 
 // Arguments in Python's names, with their symbols; what may be left empty has a default.
@@ -154,7 +154,7 @@ function show(place) {
       result.replaceChildren(table(trace(settings), words, more.checked), code(python(settings), words))
     } catch (error) {
       if (!(error instanceof ArgumentError)) throw error
-      result.replaceChildren(element("p", element("code", error.message), { role: "alert" }))
+      result.replaceChildren(element("p", [words.refused, element("code", error.message)], { role: "alert" }))
     }
   }
   form.addEventListener("input", update)

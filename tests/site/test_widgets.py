@@ -107,7 +107,7 @@ def test_impossible_sizes_say_what_python_says(open_page, language):
     page = open_page(address(language, "shapes.md"))
     widget = page.locator("[data-widget=shape-tracer]")
     widget.locator("[name=num_heads]").fill("5")
-    said = widget.locator("[role=alert]").inner_text()
+    said = widget.locator("[role=alert] code").inner_text()
     assert said == in_python(1, 6, None, 8, 5, None, None)
     assert widget.locator("table").count() == 0
 

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 NAMES = {  # of each module, what the package exports
+    "attribution": "LogitAttribution attention_rollout logit_attribution",
     "cache": "KVCache LinearState",
     "costs": (
         "AttentionCost CostStep attention_cost kv_cache_bytes kv_cache_numbers "
@@ -38,6 +39,10 @@ NAMES = {  # of each module, what the package exports
     "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
     "model_sizes": "LatentSizes ModelSizes known_model known_models",
     "modules": "MultiHeadAttention",
+    "observe": (
+        "AttentionLayer AttentionMaps ablate_heads attention_layers attention_maps "
+        "call_projections head_outputs patch_heads"
+    ),
     "plots": "plot_heads plot_weights",
     "positions": "Alibi Position Rotary sinusoidal_positions",
     "relative": "LearnedBias RelativePosition relative_attention",
@@ -56,6 +61,7 @@ NAMES = {  # of each module, what the package exports
 MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.attribution import *
     from mhattn.cache import *
     from mhattn.costs import *
     from mhattn.flex import *
@@ -71,6 +77,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.masks import *
     from mhattn.model_sizes import *
     from mhattn.modules import *
+    from mhattn.observe import *
     from mhattn.plots import *
     from mhattn.positions import *
     from mhattn.relative import *

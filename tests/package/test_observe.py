@@ -333,6 +333,7 @@ class TestTransformers:
         layers = attention_layers(model)
         assert [id(layer.projection) for layer in layers] == [id(part) for part in projections]
         assert found.names == [layer.name for layer in layers]
+        assert [layer.num_heads for layer in layers] == [len(own[0]) for own in expected]
 
     def test_grouped_heads(self, transformers):
         """A map for each head of the query, all different."""

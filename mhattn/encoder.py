@@ -192,7 +192,7 @@ def load_e5(path: str | PathLike[str]) -> tuple[Encoder, "Tokenizer"]:
         ...     assert model.embedding.weight.shape == (250037, 384)
     """
     with open(path, "rb") as opened:
-        file = _Fields(opened.read(), path)
+        file = Fields(opened.read(), path)
     kind = file.take("4sI")
     if kind != (b"E5S1", 1):
         rule = f"{path} must begin with b'E5S1' and version 1"
@@ -218,19 +218,21 @@ def load_e5(path: str | PathLike[str]) -> tuple[Encoder, "Tokenizer"]:
     # --8<-- [end:load_e5]
 
 
-class _Fields:
-    """What a file holds, taken from it piece by piece; numbers are little-endian."""
+class Fields:
+    """What a file holds, taken from it piece by piece; numbers are little-endian.
+
+    ``take`` gives the next fields, as `struct` names their types; ``cut`` the next bytes, or
+    those from a start on, which do not move the place.
+    """
 
     def __init__(self, data: bytes, path: str | PathLike[str]) -> None:
         self.data, self.path, self.start = data, path, 0
 
     def take(self, form: str) -> tuple[Any, ...]:
-        """The next fields, as `struct` names their types."""
         form = f"<{form}"
         return struct.unpack(form, self.cut(struct.calcsize(form)))
 
     def cut(self, count: int, start: int | None = None) -> bytes:
-        """The next bytes, or those from a start on, which do not move the place."""
         begin = self.start if start is None else start
         found = self.data[begin : begin + count]
         if len(found) < count:
@@ -241,7 +243,7 @@ class _Fields:
         return found
 
 
-def tensors_of(file: _Fields) -> dict[str, Tensor]:
+def tensors_of(file: Fields) -> dict[str, Tensor]:
     """The weights by their names, each flat: float32, or blocks of 4 bits."""
     from gguf import GGMLQuantizationType, dequantize
 
@@ -257,7 +259,7 @@ def tensors_of(file: _Fields) -> dict[str, Tensor]:
 
 
 # --8<-- [start:e5_tokenizer]
-def tokenizer_of(file: _Fields) -> "Tokenizer":
+def tokenizer_of(file: Fields) -> "Tokenizer":
     """SentencePiece's unigrams: of all ways to cut a text, the one with the best sum of scores.
 
     Kudo (2018), https://arxiv.org/abs/1804.10959. The text is brought into Unicode's form NFKC
@@ -291,7 +293,7 @@ def tokenizer_of(file: _Fields) -> "Tokenizer":
     # --8<-- [end:e5_tokenizer]
 
 
-def replacements_of(file: _Fields) -> dict[str, str]:
+def replacements_of(file: Fields) -> dict[str, str]:
     """What the tokenizer replaces each of some characters by, before it cuts the text."""
     found = {}
     count, _ = file.take("iI")

@@ -451,11 +451,11 @@ def test_every_word_is_cut_in_the_best_way(e5, pieces):
 
 def test_texts_are_replaced_as_the_file_says(e5, path):
     """Each character by itself; NFKC also joins marks to the letter before, as Unicode asks."""
-    from mhattn.encoder import _Fields, replacements_of
+    from mhattn.encoder import Fields, replacements_of
 
     data = path.read_bytes()
     count, *_, size = struct.unpack_from("<5iQ", data, 44)
-    file = _Fields(data, path)
+    file = Fields(data, path)
     file.cut(72 + 4 * (2 * count + 1) + size)
     replaced = replacements_of(file)
     assert len(replaced) == 4837

@@ -87,8 +87,9 @@ def described(grids: list[Grid], namespace: dict) -> tuple[dict[str, str], dict[
                 tables[grid.text] = _attribute(about)
         elif all(re.fullmatch(r"[^$]+", name) for name in grid.rows + grid.columns):
             about["shape"] = [len(grid.rows), len(grid.columns)]
-            form = grid.annotate or ".2f"
-            about["numbers"] = [[format(x, form) for x in row] for row in grid.numbers.tolist()]
+            if grid.numbers.numel():  # of a mask there are none
+                form = grid.annotate or ".2f"
+                about["numbers"] = [[format(x, form) for x in row] for row in grid.numbers.tolist()]
             maps[f"grid-{number}"] = _attribute(about)
     return tables, maps
 

@@ -102,6 +102,7 @@ def test_the_index_comes_in_light_parts_when_somebody_searches(open_page, site, 
     with page.expect_request("**/search/part-0.json"):
         page.keyboard.press("/")
         page.keyboard.type("softmax")
+    page.wait_for_load_state("networkidle")
     folder = site / address(language, "index.md") / "search"
     weights = [len(gzip.compress(path.read_bytes())) for path in folder.glob("part-*.json")]
     assert len(weights) == len({name for name in fetched if "part-" in name}) > 1

@@ -1,6 +1,7 @@
 """The widgets in a browser: they say what Python says."""
 
 import itertools
+import json
 
 import pytest
 import torch
@@ -269,19 +270,15 @@ GRIDS = {
             ("shares", "ones / ones.sum(dim=-1, keepdim=True)"),
             ("score", "X @ W_q, X @ W_k, mask"),
             ("weight", "X @ W_q, X @ W_k, mask"),
-            ("weight", "X @ W_q, X @ W_k, every"),
-            ("weight", "X @ W_q, X @ W_k, mask"),
             ("weight", "X @ W_q, X @ W_k, ~mask"),
         ],
     ),
     "why-heads": (
-        "arrows two one",
+        "clock arrows two one picture",
         [
             ("score", "Q2, K2, every"),
             ("weight", "(X @ W_q)[[4]], X @ W_k, mask[[4]]"),
-            ("weight", "X @ W_q1, X @ W_k1, mask"),
-            ("weight", "Q2, K2, mask"),
-            ("weight", "X @ W_q, X @ W_k, mask"),
+            ("map", "rows, names"),
         ],
     ),
 }
@@ -324,6 +321,13 @@ def plain_lines(language, numbers, words):
         yield [form.format(words[i], words[j], numbers[i, j]), words[j], words[i]]
 
 
+def map_lines(language, numbers, rows, words):
+    """The same for a map whose rows are no queries of the sentence: its numbers alone."""
+    whole = WRITTEN[language].partition("|")[0]
+    for i, j in itertools.product(range(len(rows)), range(len(words))):
+        yield [whole.format(rows[i], words[j], f"{numbers[i, j]:.2f}"), words[j], rows[i]]
+
+
 @pytest.mark.parametrize("name", GRIDS)
 @each_language
 def test_every_cell_of_the_road_says_what_python_says(open_page, language, name):
@@ -338,10 +342,12 @@ def test_every_cell_of_the_road_says_what_python_says(open_page, language, name)
     found = page.evaluate(READ)
     for (kind, expression), cells in zip(grids, found, strict=True):
         value = eval(expression, namespace)
-        plain = kind == "shares"
-        said = (
-            plain_lines(language, value, words) if plain else lines(language, kind, *value, words)
-        )
+        if kind == "shares":
+            said = plain_lines(language, value, words)
+        elif kind == "map":
+            said = map_lines(language, *value, words)
+        else:
+            said = lines(language, kind, *value, words)
         assert [cell for row in cells for cell in row] == list(said)
 
 
@@ -400,18 +406,27 @@ def test_a_figure_is_one_tab_stop_that_arrow_keys_move_in(open_page):
         page.keyboard.press("Tab")
         if figure.evaluate("each => each === document.activeElement"):
             break
-    assert line.inner_text().startswith("query black, key black: weight 0.17,")
+    assert line.inner_text().startswith("query black, key black: weight 1.00,")
     for key in 4 * ["ArrowDown"] + ["ArrowRight"]:
         page.keyboard.press(key)
-    assert line.inner_text().startswith("query they, key cats: weight 0.92,")
-    for _ in range(5):
-        page.keyboard.press("ArrowRight")  # four to the last column, one to the next map
-    assert line.inner_text().startswith("query they, key black: weight 0.02,")
-    page.keyboard.press("ArrowRight")
     assert line.inner_text().startswith("query they, key cats: weight 0.93,")
+
+
+def test_arrow_keys_lead_from_a_map_to_the_next(open_page):
+    page = open_page("build-and-train/")
+    page.locator("svg:has([data-grid])").focus()
+    line = page.locator("svg:has([data-grid]) + .mh-cell")
+    maps = page.evaluate("[...document.querySelectorAll('[data-grid]')].map(e => e.dataset.grid)")
+    first, second, *_ = (json.loads(each)["numbers"][1] for each in maps)
+    letters = len(first)
+    page.keyboard.press("ArrowDown")
+    for _ in range(letters - 1):
+        page.keyboard.press("ArrowRight")
+    assert line.inner_text() == f"query f, key !: {first[-1]}"
+    page.keyboard.press("ArrowRight")
+    assert line.inner_text() == f"query f, key O: {second[0]}"
     page.keyboard.press("ArrowLeft")
-    page.keyboard.press("ArrowLeft")
-    assert line.inner_text().startswith("query they, key purr: weight 0.02,")
+    assert line.inner_text() == f"query f, key !: {first[-1]}"
 
 
 @each_language
@@ -421,7 +436,7 @@ def test_a_finger_chooses_cells_on_a_phone(open_page, language):
     page.locator("table[data-grid]").nth(1).locator("tbody tr").nth(4).locator("td").nth(1).tap()
     sums = "(4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
     assert page.locator(".mh-scroll + .mh-cell").nth(1).inner_text().endswith(sums)
-    cells = page.locator("svg [data-grid]").nth(1)
+    cells = page.locator("svg [data-grid]")
     cells.scroll_into_view_if_needed()
     place = cells.bounding_box()  # a triangle of colour, as large as the map
     page.touchscreen.tap(
@@ -442,9 +457,9 @@ def test_axe_finds_nothing_serious_in_what_is_lit(open_page, system):
 
 def test_on_paper_and_without_scripts_there_is_no_line(open_page):
     page = open_page("masks/")
-    assert page.locator(".mh-cell").count() == 5
+    assert page.locator(".mh-cell").count() == 4
     page.emulate_media(media="print")
     assert not any(line.is_visible() for line in page.locator(".mh-cell").all())
     page = open_page("masks/", java_script_enabled=False)
     assert page.locator(".mh-cell").count() == 0
-    assert page.locator(".mh-scroll[tabindex='0'] table[data-grid]").count() == 4
+    assert page.locator(".mh-scroll[tabindex='0'] table[data-grid]").count() == 3

@@ -401,7 +401,7 @@ def test_a_figure_is_one_tab_stop_that_arrow_keys_move_in(open_page):
     page = open_page("masks/")
     figure = page.locator("svg:has([data-grid])")
     line = page.locator("svg:has([data-grid]) + .mh-cell")
-    page.locator("table[data-grid] [tabindex]").nth(2).focus()  # the table above it
+    page.locator("table[data-grid] [tabindex]").nth(1).focus()  # the table above it
     for _ in range(9):
         page.keyboard.press("Tab")
         if figure.evaluate("each => each === document.activeElement"):

@@ -3,8 +3,9 @@
 A story is a doctest (docs/stories/*.pycon): what it prints must be what its file says. A lab
 (docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
 filed in .cache/stories under a hash of all that they depend on (of the package, the modules that
-the story reaches), whole or not at all. Before a story runs that reads a trained model,
-`models.fetch` gets it.
+the story reaches), whole or not at all. What a story writes into the folder that the variable
+MHATTN_FILES names is filed with them, and published under data/ for its page. Before a story runs
+that reads a trained model, `models.fetch` gets it.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
 prints now into its file; with `--arithmetic` it runs every story as other processors compute.
@@ -132,8 +133,12 @@ def is_whole(folder: Path) -> bool:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.iterdir() if path.name != "manifest.json")
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {
+        name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in files.items()
+        if path.is_file() and name != "manifest.json"
+    }
 
 
 def differences(folder: Path) -> list[str]:

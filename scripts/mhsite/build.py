@@ -54,6 +54,7 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     for path in sorted((DOCS / "data" / "measured").glob("*.json")):
         found[f"data/measured/{path.name}"] = path
+    found |= {f"data/{name}": path for name, path in results.files(language).items()}
     found |= {f"figures/{name}": svg for name, svg in results.figures(language).items()}
     found["assets/katex/katex.min.css"] = katex.stylesheet()
     for name, font in katex.fonts().items():  # with what the formulas of all pages consist of

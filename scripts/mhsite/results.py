@@ -79,6 +79,16 @@ def figure(target: str, language: str) -> str:
     return svg if told else words.figure_in_chinese(name[0], svg)
 
 
+def files(language: str) -> dict[str, Path]:
+    """Every file that a story wrote for its page, under its name in the site's data/."""
+    return {
+        f"{name}/{path.name}": path
+        for name in folders()
+        if not name.endswith(".zh")
+        for path in sorted(_folder(name, language).glob("files/*"))
+    }
+
+
 def _folder(name: str, language: str) -> Path:
     """The results of a story in this language, or of the only one that there is."""
     return folders().get(told_in(language, name)) or folders().get(name, ROOT)

@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import os
+import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -39,10 +40,11 @@ def run(story: Path, folder: Path, device: str) -> list[str]:
     """Run a story or lab and write its figures, outputs and differences into ``folder``.
 
     Labs run with ``device`` as torch's default. Stories print exact numbers that come from
-    the CPU's random generator, so they always run there. Returned are the differences: a text
-    for every example of a story that printed something else than its file says.
+    the CPU's random generator, so they always run there. What a story writes into the folder that
+    ``MHATTN_FILES`` names is for its page. Returned are the differences: a text for every example
+    of a story that printed something else than its file says.
     """
-    prepare()
+    prepare(folder / "files")
     namespace, outputs, differences = {"__name__": "__main__"}, {}, []
     if story.suffix != ".pycon":
         torch.set_default_device(device)
@@ -80,7 +82,9 @@ def write_down(folder: Path, outputs: dict, differences: list[str]) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def prepare() -> None:
+def prepare(files: Path) -> None:
+    files.mkdir()
+    os.environ["MHATTN_FILES"] = str(files)
     torch.set_num_threads(int(os.environ.get("MHATTN_THREADS", "1")))
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", message="Glyph")  # the browser's fonts have Chinese
@@ -178,7 +182,12 @@ def save_figure(section: Section, folder: Path, maps: dict[str, str]) -> str | N
 
 def rewrite(story: Path) -> None:
     """Put what the story prints now in place of what its file says that it prints."""
-    prepare()
+    with tempfile.TemporaryDirectory() as folder:
+        rewrite_in(story, Path(folder, "files"))
+
+
+def rewrite_in(story: Path, files: Path) -> None:
+    prepare(files)
     namespace, lines = {"__name__": "__main__"}, story.read_text(encoding="utf-8").splitlines()
     edits = []
     for section in sections(story).values():

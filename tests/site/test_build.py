@@ -55,6 +55,8 @@ False torch.float32
 >>> print(plt.rcParams["lines.linewidth"], os.environ.get("LEAK"))
 1.5 None
 >>> from mhattn import attention
+>>> with open(os.path.join(os.environ["MHATTN_FILES"], "two.txt"), "w", encoding="utf-8") as file:
+...     _ = file.write("for the page")
 >>> _ = plt.plot([2, 1])
 
 # --8<-- [end:clean]
@@ -382,6 +384,17 @@ def test_damaged_results_are_computed_again(project, fresh):
     manifest.write_text(text, encoding="utf-8")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["one", "two"]), said
+    assert project.bytes() == fresh.bytes()
+
+
+def test_what_a_story_writes_is_on_the_site_of_each_language(project, fresh):
+    for language in ("", "zh"):
+        written = fresh.site / language / "data" / "two" / "two.txt"
+        assert written.read_text(encoding="utf-8") == "for the page"
+    (written,) = project.folder.glob(".cache/stories/two/*/files/two.txt")
+    written.write_text("something else", encoding="utf-8")
+    code, said = project.build()
+    assert (code, project.ran()) == (0, ["two"]), said
     assert project.bytes() == fresh.bytes()
 
 

@@ -42,6 +42,7 @@ NAMES = {  # of each module, what the package exports
         "repeated_tokens train_together"
     ),
     "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
+    "model_costs": "ModelCost model_cost visible_pairs",
     "model_sizes": "LatentSizes ModelSizes known_model known_models",
     "modules": "MultiHeadAttention",
     "observe": (
@@ -82,6 +83,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.linear import *
     from mhattn.lookup import *
     from mhattn.masks import *
+    from mhattn.model_costs import *
     from mhattn.model_sizes import *
     from mhattn.modules import *
     from mhattn.observe import *

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mhattn.costs import attention_cost, kv_cache_bytes, kv_cache_numbers, latent_parameters
+from mhattn.model_costs import ModelCost, model_cost
 
 __all__ = ["LatentSizes", "ModelSizes", "known_model", "known_models"]
 
@@ -190,6 +191,48 @@ class ModelSizes:
             window=self.window,
             global_layers=self.global_layers or 0,
         )
+
+    def cost_sizes(self) -> dict[str, int]:
+        """The arguments of `model_cost` that the model decides; others have their defaults.
+
+        Returns:
+            Names and sizes, without a width of the MLPs, which `ModelSizes` does not know.
+
+        Raises:
+            ValueError: the model is an encoder-decoder, whose layers are of two kinds.
+
+        Examples:
+            >>> known_model("mistral-7b-v0.1").cost_sizes()["window"]
+            4096
+        """
+        if self.kind == "encoder-decoder":
+            raise ValueError(f"the model must have layers of one kind, got {self.title}")
+        names = ("layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim", "window")
+        sizes = {name: getattr(self, name) for name in (*names, "global_layers")}
+        if self.latent:
+            sizes |= asdict(self.latent)
+            sizes["head_dim"] = sizes.pop("qk_nope_head_dim")
+        return {name: size for name, size in sizes.items() if size is not None}
+
+    def cost(self, tokens: int, **options: int) -> ModelCost:
+        """Count what the model's attention costs.
+
+        Args:
+            tokens: length of each sequence; in decoding, of the cache.
+            options: other arguments of `model_cost`, such as ``mlp_dim`` and ``batch``.
+
+        Returns:
+            Parameters, FLOPs and bytes.
+
+        Raises:
+            TypeError: an argument is not an integer.
+            ValueError: as `model_cost`, or as `cost_sizes`.
+
+        Examples:
+            >>> known_model("llama-3.1-8b").cost(8192).cache_bytes == 2**30
+            True
+        """
+        return model_cost(**self.cost_sizes(), tokens=tokens, **options)
 
 
 def known_models() -> tuple[str, ...]:

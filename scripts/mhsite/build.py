@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markdown import Markdown
 
-from mhsite import extension, katex, notebook, pieces, results, search
+from mhsite import extension, javascript, katex, notebook, pieces, results, search
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT
 
@@ -50,6 +50,7 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page)
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
+    found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     for path in sorted((DOCS / "data" / "measured").glob("*.json")):

@@ -30,7 +30,7 @@ LAYERS = [
     {"modules", "latent", "relative", "flex"},
 ]
 DRAWS_OR_TIMES = {"plots", "timing"}
-WITHOUT_TORCH = {"integers", "costs", "model_sizes"}
+WITHOUT_TORCH = {"integers", "costs", "model_costs", "model_sizes"}
 
 
 def imported(module):

@@ -1,0 +1,163 @@
+"""Functions of the package as JavaScript: a page counts with the very formulas of Python.
+
+Understood is what arithmetic with integers needs, which become BigInts: assignments, conditions,
+calls of one another, min and max, f-strings in errors. Anything else stops the build.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+from mhattn import known_model, known_models
+from mhsite.source import ROOT, SourceError
+
+HELPERS = """\
+const floorDiv = (a, b) => (a - mod(a, b)) / b
+const mod = (a, b) => ((a % b) + b) % b
+const min = (...all) => all.reduce((a, b) => (b < a ? b : a))
+const max = (...all) => all.reduce((a, b) => (b > a ? b : a))
+const typeName = x => ({ bigint: "int", number: "float", string: "str", boolean: "bool" })[typeof x]
+"""
+TYPES = {"int": "bigint", "bool": "boolean"}
+OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
+COMPARED = {ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "===", ast.NotEq: "!=="}
+COMPARED |= {ast.Is: "===", ast.IsNot: "!=="}
+
+
+COUNTED = {"integers": ["at_least", "divides"], "model_costs": ["visible_pairs", "model_cost"]}
+
+
+def costs() -> str:
+    """The module costs.js: `mhattn.model_cost`, and the sizes of known models that it takes."""
+    code = translated({ROOT / "mhattn" / f"{name}.py": names for name, names in COUNTED.items()})
+    models = [known_model(name) for name in known_models()]
+    sizes = [
+        {"name": model.name, "title": model.title, "family": model.family} | model.cost_sizes()
+        for model in models
+        if model.kind == "decoder"
+    ]
+    return f"{code}\nexport const MODELS = {json.dumps(sizes, indent=1)}\n"
+
+
+def translated(sources: dict[Path, list[str]]) -> str:
+    """A module that exports these functions of these files."""
+    parts = [HELPERS]
+    for path, names in sources.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        for name in names:
+            if name not in found:
+                raise SourceError(f"there is no function {name}", path)
+            parts.append(_Translator(path).function(found[name]))
+    return "\n".join(parts)
+
+
+class _Translator:
+    def __init__(self, path: Path):
+        self.path = path
+
+    def function(self, node: ast.FunctionDef) -> str:
+        if node.args.vararg or node.args.kwarg or node.args.posonlyargs:
+            raise self.error(node)
+        plain = self.parameters(node.args.args, node.args.defaults)
+        named = self.parameters(node.args.kwonlyargs, node.args.kw_defaults)
+        plain += [f"{{ {', '.join(named)} }}"] * bool(named)
+        taken = {argument.arg for argument in node.args.args + node.args.kwonlyargs}
+        stored = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+        local = {part.id for part in stored if isinstance(part.ctx, ast.Store)} - taken
+        lines = [f"  let {', '.join(sorted(local))}"] * bool(local)
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        lines += self.block(body, "  ")
+        return "\n".join([f"export function {node.name}({', '.join(plain)}) {{", *lines, "}", ""])
+
+    def parameters(self, arguments: list[ast.arg], defaults: list) -> list[str]:
+        defaults = [None] * (len(arguments) - len(defaults)) + defaults
+        return [
+            argument.arg + (f" = {self.value(default)}" if default else "")
+            for argument, default in zip(arguments, defaults, strict=True)
+        ]
+
+    def block(self, body: list[ast.stmt], indent: str) -> list[str]:
+        return [line for node in body for line in self.statement(node, indent)]
+
+    def statement(self, node: ast.stmt, indent: str) -> list[str]:
+        match node:
+            case ast.Assign(targets=[ast.Name(name)]):
+                return [f"{indent}{name} = {self.value(node.value)}"]
+            case ast.AugAssign(target=ast.Name(name)) if type(node.op) in OPERATORS:
+                return [f"{indent}{name} {OPERATORS[type(node.op)]}= {self.value(node.value)}"]
+            case ast.Expr(ast.Call()):
+                return [indent + self.value(node.value)]
+            case ast.Return(ast.expr()):
+                return [f"{indent}return {self.value(node.value)}"]
+            case ast.Raise(ast.Call(ast.Name(), [text])):
+                return [f"{indent}throw new RangeError({self.value(text)})"]
+            case ast.If(orelse=[]) | ast.If(orelse=[_, *_]):
+                lines = [f"{indent}if ({self.value(node.test)}) {{"]
+                lines += self.block(node.body, indent + "  ")
+                if node.orelse:
+                    lines += [indent + "} else {", *self.block(node.orelse, indent + "  ")]
+                return [*lines, indent + "}"]
+        raise self.error(node)
+
+    def value(self, node: ast.expr) -> str:
+        match node:
+            case ast.Constant(None):
+                return "null"
+            case ast.Constant(str(text)):
+                return json.dumps(text)
+            case ast.Constant(number) if type(number) is int:
+                return f"{number}n"
+            case ast.Name(name):
+                return name
+            case ast.UnaryOp(ast.USub()):
+                return f"(-{self.value(node.operand)})"
+            case ast.UnaryOp(ast.Not()):
+                return f"!({self.value(node.operand)})"
+            case ast.BinOp(op=ast.FloorDiv()):
+                return f"floorDiv({self.value(node.left)}, {self.value(node.right)})"
+            case ast.BinOp(op=ast.Mod()):
+                return f"mod({self.value(node.left)}, {self.value(node.right)})"
+            case ast.BinOp() if type(node.op) in OPERATORS:
+                sign = OPERATORS[type(node.op)]
+                return f"({self.value(node.left)} {sign} {self.value(node.right)})"
+            case ast.BoolOp():
+                sign = " && " if isinstance(node.op, ast.And) else " || "
+                return f"({sign.join(map(self.value, node.values))})"
+            case ast.Compare(ops=[op], comparators=[right]) if type(op) in COMPARED:
+                return f"{self.value(node.left)} {COMPARED[type(op)]} {self.value(right)}"
+            case ast.IfExp():
+                parts = (self.value(part) for part in (node.test, node.body, node.orelse))
+                return "({} ? {} : {})".format(*parts)
+            case ast.Call():
+                return self.call(node)
+            case ast.Attribute(ast.Call(ast.Name("type"), [of]), "__name__"):
+                return f"typeName({self.value(of)})"
+            case ast.JoinedStr():
+                return f"`{''.join(map(self.text, node.values))}`"
+        raise self.error(node)
+
+    def call(self, node: ast.Call) -> str:
+        match node:
+            case ast.Call(ast.Name("isinstance"), [of, ast.Name(name)]) if name in TYPES:
+                return f"typeof {self.value(of)} === {json.dumps(TYPES[name])}"
+            case ast.Call(ast.Name(name), [], [_, *_]) if name[0].isupper():  # a record
+                fields = (f"{field.arg}: {self.value(field.value)}" for field in node.keywords)
+                return f"{{ {', '.join(fields)} }}"
+            case ast.Call(ast.Name(name) | ast.Attribute(ast.Name("check"), name), _, []):
+                return f"{name}({', '.join(map(self.value, node.args))})"
+        raise self.error(node)
+
+    def text(self, part: ast.expr) -> str:
+        match part:
+            case ast.Constant(str(text)) if not set(text) & set("`\\$"):
+                return text
+            case ast.FormattedValue(value, -1, None):
+                return f"${{{self.value(value)}}}"
+        raise self.error(part)
+
+    def error(self, node: ast.AST) -> SourceError:
+        code = ast.unparse(node).splitlines()[0]
+        return SourceError(f"cannot be translated to JavaScript: {code}", self.path, node.lineno)

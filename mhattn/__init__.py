@@ -42,7 +42,7 @@ NAMES = {  # of each module, what the package exports
         "repeated_tokens train_together"
     ),
     "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
-    "model_costs": "ModelCost model_cost visible_pairs",
+    "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
     "model_sizes": "LatentSizes ModelSizes known_model known_models",
     "modules": "MultiHeadAttention",
     "observe": (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mhattn import integers as check
 
-__all__ = ["ModelCost", "model_cost", "visible_pairs"]
+__all__ = ["ModelCost", "kept_bytes", "model_cost", "visible_pairs"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class ModelCost:
         mlp_parameters: weights of the MLPs.
         projection_flops: forward, of the attention's projections.
         score_flops: forward, of scores and mixing, every query with every key.
-        causal_score_flops: the same for the pairs only that the mask leaves.
         mlp_flops: forward, of the MLPs.
         forward_flops: of a forward pass, every query with every key.
         causal_forward_flops: of a forward pass that skips what the mask hides.
@@ -33,9 +32,6 @@ class ModelCost:
         cache_bytes: of the KV cache, all sequences.
         weight_bytes: of attention and MLPs.
         decode_nanoseconds: how long it takes to read the weights and the cache once.
-        kept_bytes: what attention keeps for the backward pass with a fused kernel, as
-            `MultiHeadAttention` does; latent attention keeps more.
-        kept_with_weights_bytes: the same if the attention weights are kept too.
         balance_tokens: from this length on, scores and mixing take as many FLOPs as all the rest.
     """
 
@@ -43,7 +39,6 @@ class ModelCost:
     mlp_parameters: int
     projection_flops: int
     score_flops: int
-    causal_score_flops: int
     mlp_flops: int
     forward_flops: int
     causal_forward_flops: int
@@ -53,8 +48,6 @@ class ModelCost:
     cache_bytes: int
     weight_bytes: int
     decode_nanoseconds: int
-    kept_bytes: int
-    kept_with_weights_bytes: int
     balance_tokens: int
 
 
@@ -156,93 +149,185 @@ def model_cost(
         >>> round(cost.score_flops / cost.forward_flops, 3), cost.balance_tokens == 6 * 768
         (0.182, True)
     """
-    v_head_dim = head_dim if v_head_dim is None else v_head_dim
     window = tokens if window is None else window
+    v_head_dim = head_dim if v_head_dim is None else v_head_dim
+    check_layer(embed_dim, num_heads, num_kv_heads, head_dim, v_head_dim)
+    check_model(layers, global_layers, layers_per_cache, mlp_dim, mlp_matrices)
+    check_run(tokens, batch, window, bytes_per_number, gigabytes_per_second)
+    check_latent(kv_lora_rank, q_lora_rank, qk_rope_head_dim, layers_per_cache)
+
+    # Weights: each of them meets every token once.
+    widths = head_dim + qk_rope_head_dim + v_head_dim  # of a head's query or key, and its value
+    cached = cached_numbers(num_kv_heads * widths, kv_lora_rank, qk_rope_head_dim)
+    cached *= layers // layers_per_cache
+    queries = query_weights(embed_dim, num_heads * (head_dim + qk_rope_head_dim), q_lora_rank)
+    latents = latent_weights(num_heads * (head_dim + v_head_dim), kv_lora_rank)
+    attention = layers * (queries + latents + num_heads * v_head_dim * embed_dim)
+    attention += embed_dim * cached
+    mlps = layers * mlp_matrices * embed_dim * mlp_dim
+
+    # FLOPs: two for each weight and token, and for each number of a score and of a mix.
+    mixed = num_heads * widths
+    flops = 2 * batch * tokens
+    linear_flops = flops * (attention + mlps)
+    score_flops = flops * layers * tokens * mixed
+    pairs = pairs_in_layers(layers, global_layers, tokens, window)
+    seen = global_layers * tokens + (layers - global_layers) * min(tokens, window)
+    step = decode_width(mixed, num_heads, kv_lora_rank, qk_rope_head_dim)
+
+    weight_bytes = (attention + mlps) * bytes_per_number
+    cache_bytes = batch * (seen * cached // layers) * bytes_per_number
+    return ModelCost(
+        attention_parameters=attention,
+        mlp_parameters=mlps,
+        projection_flops=flops * attention,
+        score_flops=score_flops,
+        mlp_flops=flops * mlps,
+        forward_flops=linear_flops + score_flops,
+        causal_forward_flops=linear_flops + 2 * batch * mixed * pairs,
+        training_flops=3 * (linear_flops + score_flops),
+        decode_flops=2 * batch * (attention + mlps + seen * step),
+        cache_bytes_per_token=cached * bytes_per_number,
+        cache_bytes=cache_bytes,
+        weight_bytes=weight_bytes,
+        decode_nanoseconds=(weight_bytes + cache_bytes) // gigabytes_per_second,
+        balance_tokens=-(-(attention + mlps) // (layers * mixed)),
+    )
+    # --8<-- [end:model_cost]
+
+
+# --8<-- [start:kept_bytes]
+def kept_bytes(
+    embed_dim: int,
+    num_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    *,
+    tokens: int,
+    layers: int = 1,
+    batch: int = 1,
+    bytes_per_number: int = 2,
+    with_weights: bool = False,
+) -> int:
+    """Count what `MultiHeadAttention` keeps for the backward pass of self-attention.
+
+    A fused kernel keeps its inputs and output, and one number in float32 for each query and head.
+    Where weights are returned they are kept as well, and keys and values once for each query head.
+    Parameters and a mask are not counted.
+
+    Args:
+        embed_dim: width of the model.
+        num_heads: number of heads of the query.
+        num_kv_heads: number of heads of the key and value.
+        head_dim: width of a head.
+        tokens: length of each sequence.
+        layers: how many.
+        batch: number of sequences.
+        bytes_per_number: 2 for float16 and bfloat16.
+        with_weights: whether the attention weights are returned.
+
+    Returns:
+        An exact number.
+
+    Raises:
+        TypeError: a size is not an integer.
+        ValueError: a size is less than 1, or num_kv_heads does not divide num_heads.
+
+    Examples:
+        One layer of BERT-base on 512 tokens, in MiB.
+
+        >>> sizes = {"embed_dim": 768, "num_heads": 12, "num_kv_heads": 12, "head_dim": 64}
+        >>> kept_bytes(**sizes, tokens=512) / 2**20
+        3.7734375
+        >>> kept_bytes(**sizes, tokens=512, with_weights=True) / 2**20
+        9.75
+    """
+    check_layer(embed_dim, num_heads, num_kv_heads, head_dim, head_dim)
+    check_run(tokens, batch, tokens, bytes_per_number, 1)
     check.at_least("layers", layers, 1)
+    queries = num_heads * head_dim
+    kept = (embed_dim + 2 * queries + 2 * num_kv_heads * head_dim) * bytes_per_number
+    kept += 4 * num_heads
+    if with_weights:
+        kept = (embed_dim + 4 * queries + num_heads * tokens) * bytes_per_number
+    return layers * batch * tokens * kept
+    # --8<-- [end:kept_bytes]
+
+
+def cached_numbers(numbers: int, kv_lora_rank: int | None, qk_rope_head_dim: int) -> int:
+    """What a layer keeps of a token: keys and values, or a latent and a key for the position."""
+    return numbers if kv_lora_rank is None else kv_lora_rank + qk_rope_head_dim
+
+
+def query_weights(embed_dim: int, query_width: int, q_lora_rank: int | None) -> int:
+    """The matrix of the queries, or the two that go through a latent."""
+    if q_lora_rank is None:
+        return embed_dim * query_width
+    return q_lora_rank * (embed_dim + query_width)
+
+
+def latent_weights(expanded: int, kv_lora_rank: int | None) -> int:
+    """The matrices that keys and values are computed with from a latent."""
+    return 0 if kv_lora_rank is None else kv_lora_rank * expanded
+
+
+def pairs_in_layers(layers: int, global_layers: int, tokens: int, window: int) -> int:
+    windowed = (layers - global_layers) * visible_pairs(tokens, tokens, window)
+    return global_layers * visible_pairs(tokens, tokens) + windowed
+
+
+def decode_width(
+    mixed: int, num_heads: int, kv_lora_rank: int | None, qk_rope_head_dim: int
+) -> int:
+    """Multiplications of one query with one cached token, its score and its share of the mix."""
+    if kv_lora_rank is None:
+        return mixed
+    return num_heads * (2 * kv_lora_rank + qk_rope_head_dim)
+
+
+def check_layer(
+    embed_dim: int, num_heads: int, num_kv_heads: int, head_dim: int, v_head_dim: int
+) -> None:
     check.at_least("embed_dim", embed_dim, 1)
     check.at_least("num_heads", num_heads, 1)
     check.at_least("num_kv_heads", num_kv_heads, 1)
     check.divides("num_kv_heads", num_kv_heads, "num_heads", num_heads)
     check.at_least("head_dim", head_dim, 1)
     check.at_least("v_head_dim", v_head_dim, 1)
-    check.at_least("tokens", tokens, 1)
-    check.at_least("batch", batch, 1)
-    check.at_least("mlp_dim", mlp_dim, 0)
-    check.at_least("mlp_matrices", mlp_matrices, 1)
-    check.at_least("window", window, 1)
+
+
+def check_model(
+    layers: int, global_layers: int, layers_per_cache: int, mlp_dim: int, mlp_matrices: int
+) -> None:
+    check.at_least("layers", layers, 1)
     check.at_least("global_layers", global_layers, 0)
     check.at_least("layers", layers, global_layers)
     check.at_least("layers_per_cache", layers_per_cache, 1)
     check.divides("layers_per_cache", layers_per_cache, "layers", layers)
     check.divides("layers_per_cache", layers_per_cache, "global_layers", global_layers)
-    check.at_least("qk_rope_head_dim", qk_rope_head_dim, 0)
+    check.at_least("mlp_dim", mlp_dim, 0)
+    check.at_least("mlp_matrices", mlp_matrices, 1)
+
+
+def check_run(
+    tokens: int, batch: int, window: int, bytes_per_number: int, gigabytes_per_second: int
+) -> None:
+    check.at_least("tokens", tokens, 1)
+    check.at_least("batch", batch, 1)
+    check.at_least("window", window, 1)
     check.at_least("bytes_per_number", bytes_per_number, 1)
     check.at_least("gigabytes_per_second", gigabytes_per_second, 1)
-    if q_lora_rank is not None:
-        check.at_least("q_lora_rank", q_lora_rank, 1)
+
+
+def check_latent(
+    kv_lora_rank: int | None, q_lora_rank: int | None, qk_rope_head_dim: int, layers_per_cache: int
+) -> None:
     if kv_lora_rank is not None:
         check.at_least("kv_lora_rank", kv_lora_rank, 1)
-    if kv_lora_rank is not None and layers_per_cache > 1:
-        raise ValueError(f"layers_per_cache must be 1 in latent attention, got {layers_per_cache}")
-
-    # Weights of a layer. Each meets every token once, in either form of latent attention.
-    query_width = num_heads * (head_dim + qk_rope_head_dim)
-    value_width = num_heads * v_head_dim
-    queries = embed_dim * query_width
+        if layers_per_cache > 1:
+            raise ValueError(
+                f"layers_per_cache must be 1 in latent attention, got {layers_per_cache}"
+            )
     if q_lora_rank is not None:
-        queries = q_lora_rank * (embed_dim + query_width)
-    if kv_lora_rank is None:
-        cached = num_kv_heads * (head_dim + qk_rope_head_dim + v_head_dim)
-        keys_and_values = embed_dim * cached
-        decode_width = query_width + value_width
-    else:
-        cached = kv_lora_rank + qk_rope_head_dim
-        up = num_heads * (head_dim + v_head_dim)
-        keys_and_values = embed_dim * cached + kv_lora_rank * up
-        decode_width = num_heads * (cached + kv_lora_rank)
-    output = value_width * embed_dim
-    caches = layers // layers_per_cache
-    attention_parameters = layers * (queries + output) + caches * keys_and_values
-    mlp_parameters = layers * mlp_matrices * embed_dim * mlp_dim
-
-    # FLOPs: two for each weight and token, and for each number of a score and of a mix.
-    projection_flops = 2 * batch * tokens * attention_parameters
-    mlp_flops = 2 * batch * tokens * mlp_parameters
-    pair_flops = 2 * batch * (query_width + value_width)
-    score_flops = pair_flops * layers * tokens * tokens
-    windowed = layers - global_layers
-    pairs = global_layers * visible_pairs(tokens, tokens)
-    pairs += windowed * visible_pairs(tokens, tokens, window)
-    causal_score_flops = pair_flops * pairs
-    parameters = attention_parameters + mlp_parameters
-    forward_flops = projection_flops + mlp_flops + score_flops
-    seen = global_layers * tokens + windowed * min(tokens, window)
-
-    # Bytes.
-    cache_bytes_per_token = caches * cached * bytes_per_number
-    cache_bytes = batch * (seen // layers_per_cache) * cached * bytes_per_number
-    weight_bytes = parameters * bytes_per_number
-    kept = layers * (embed_dim + query_width + value_width) + caches * cached
-    kept_with_weights = layers * (embed_dim + 2 * (query_width + value_width) + num_heads * tokens)
-    logarithms = layers * 4 * num_heads  # of the sums of the softmax, in float32
-
-    return ModelCost(
-        attention_parameters=attention_parameters,
-        mlp_parameters=mlp_parameters,
-        projection_flops=projection_flops,
-        score_flops=score_flops,
-        causal_score_flops=causal_score_flops,
-        mlp_flops=mlp_flops,
-        forward_flops=forward_flops,
-        causal_forward_flops=projection_flops + mlp_flops + causal_score_flops,
-        training_flops=3 * forward_flops,
-        decode_flops=2 * batch * (parameters + seen * decode_width),
-        cache_bytes_per_token=cache_bytes_per_token,
-        cache_bytes=cache_bytes,
-        weight_bytes=weight_bytes,
-        decode_nanoseconds=(weight_bytes + cache_bytes) // gigabytes_per_second,
-        kept_bytes=batch * tokens * (kept * bytes_per_number + logarithms),
-        kept_with_weights_bytes=batch * tokens * kept_with_weights * bytes_per_number,
-        balance_tokens=-(-parameters // (layers * (query_width + value_width))),
-    )
-    # --8<-- [end:model_cost]
+        check.at_least("q_lora_rank", q_lora_rank, 1)
+    check.at_least("qk_rope_head_dim", qk_rope_head_dim, 0)

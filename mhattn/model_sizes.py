@@ -205,8 +205,7 @@ class ModelSizes:
             >>> known_model("mistral-7b-v0.1").cost_sizes()["window"]
             4096
         """
-        if self.kind == "encoder-decoder":
-            raise ValueError(f"the model must have layers of one kind, got {self.title}")
+        _check_one_kind(self)
         names = ("layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim", "window")
         sizes = {name: getattr(self, name) for name in (*names, "global_layers")}
         if self.latent:
@@ -273,6 +272,11 @@ def known_model(name: str) -> ModelSizes:
         hint = f"; close: {', '.join(close)}" if close else ""
         raise ValueError(f"name must be one of known_models(), got {name!r}{hint}")
     return _models()[name]
+
+
+def _check_one_kind(model: ModelSizes) -> None:
+    if model.kind == "encoder-decoder":
+        raise ValueError(f"the model must have layers of one kind, got {model.title}")
 
 
 @cache

@@ -1,7 +1,7 @@
 // What attention costs, for sizes that the reader sets. All counting is in costs.js, which the build
 // translates from mhattn/model_costs.py.
 
-import { MODELS, model_cost } from "./costs.js"
+import { MODELS, kept_bytes, model_cost } from "./costs.js"
 import { element, mount, wordsOf } from "./dom.js"
 
 const WORDS = {
@@ -99,13 +99,19 @@ export function short(name, number) {
   return scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E"])
 }
 
-// Latent attention keeps other things for the backward pass than what is counted.
-const LEFT_OUT = ["kept_bytes", "kept_with_weights_bytes"]
+/** All counts; what latent attention keeps for the backward pass is not among them. */
+export function count(sizes) {
+  const cost = model_cost(sizes)
+  const { kv_lora_rank, qk_rope_head_dim, embed_dim, num_heads, num_kv_heads, head_dim, v_head_dim = head_dim } = sizes
+  if (kv_lora_rank !== undefined || qk_rope_head_dim || v_head_dim !== head_dim) return cost
+  const kept = stored => kept_bytes(embed_dim, num_heads, num_kv_heads, head_dim, { ...sizes, with_weights: stored })
+  return { ...cost, kept_bytes: kept(false), kept_with_weights_bytes: kept(true) }
+}
 
-function results(words, sizes, cost) {
-  const left = sizes.kv_lora_rank === undefined ? [] : LEFT_OUT
+function results(words, sizes) {
+  const cost = count(sizes)
   const groups = Object.entries(COUNTED).map(([group, names]) =>
-    counts(words.result[group], names.filter(name => !left.includes(name)).map(name => row(words, name, cost))))
+    counts(words.result[group], names.filter(name => name in cost).map(name => row(words, name, cost))))
   return element("div", [...groups, counts(words.result.shapes, shapes(words, sizes))], { className: "mh-counts" })
 }
 
@@ -227,8 +233,7 @@ function show(place) {
     const texts = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value]))
     const sizes = read(texts)
     try {
-      const cost = model_cost(sizes)
-      result.replaceChildren(results(words, sizes, cost), ...charts(words, sizes),
+      result.replaceChildren(results(words, sizes), ...charts(words, sizes),
         element("p", [words.inPython, " ", element("code", python(sizes))]))
     } catch (error) {
       if (!(error instanceof RangeError)) throw error

@@ -26,7 +26,7 @@ COMPARED = {ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "===
 COMPARED |= {ast.Is: "===", ast.IsNot: "!=="}
 
 
-COUNTED = {"integers": ["at_least", "divides"], "model_costs": ["visible_pairs", "model_cost"]}
+COUNTED = {"integers": ["at_least", "divides"], "model_costs": []}  # none named: all of them
 
 
 def costs() -> str:
@@ -47,7 +47,7 @@ def translated(sources: dict[Path, list[str]]) -> str:
     for path, names in sources.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        for name in names:
+        for name in names or found:
             if name not in found:
                 raise SourceError(f"there is no function {name}", path)
             parts.append(_Translator(path).function(found[name]))
@@ -108,7 +108,9 @@ class _Translator:
                 return "null"
             case ast.Constant(str(text)):
                 return json.dumps(text)
-            case ast.Constant(number) if type(number) is int:
+            case ast.Constant(bool(truth)):
+                return str(truth).lower()
+            case ast.Constant(int(number)):
                 return f"{number}n"
             case ast.Name(name):
                 return name

@@ -14,6 +14,7 @@ from mhattn import (
     MultiHeadAttention,
     attention_cost,
     causal_mask,
+    kept_bytes,
     known_model,
     known_models,
     kv_cache_bytes,
@@ -106,11 +107,9 @@ def test_windows_and_shared_caches():
     cost, plain = model_cost(**SIZES, **options), model_cost(**SIZES, tokens=13, batch=3)
     per_pair = 2 * 3 * 4 * (7 + 7)
     windowed, every = 5 * 6 // 2 + 8 * 5, 13 * 14 // 2
-    assert cost.causal_score_flops == per_pair * (2 * every + 4 * windowed)
+    visible = cost.causal_forward_flops - cost.projection_flops
+    assert visible == per_pair * (2 * every + 4 * windowed)
     assert cost.score_flops == plain.score_flops == per_pair * 6 * 13 * 13
-    assert cost.causal_forward_flops == cost.forward_flops - cost.score_flops + (
-        cost.causal_score_flops
-    )
     numbers = kv_cache_numbers(2, 7, 7)
     kept = kv_cache_bytes(13, numbers, layers=6, window=5, global_layers=2)
     assert cost.cache_bytes == 3 * kept
@@ -132,7 +131,7 @@ def test_bytes_and_time():
     assert cost.decode_nanoseconds == (cost.weight_bytes + cost.cache_bytes) // 7
 
 
-def kept_bytes(layer, x, **options):
+def saved_bytes(layer, x, **options):
     """What autograd keeps for the backward pass, without parameters, each storage once."""
     storages = {}
 
@@ -151,12 +150,21 @@ def kept_bytes(layer, x, **options):
 @pytest.mark.parametrize("tokens", [1, 2, 53, 127])
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 def test_kept_bytes_are_what_autograd_keeps(kv_heads, tokens):
-    sizes = SIZES | {"layers": 1, "num_kv_heads": kv_heads}
-    cost = model_cost(**sizes, tokens=tokens, batch=3, bytes_per_number=4)
+    sizes = (20, 4, kv_heads, 7)
+    run = {"tokens": tokens, "batch": 3, "bytes_per_number": 4}
     layer = MultiHeadAttention(20, 4, num_kv_heads=kv_heads, head_dim=7)
     x = torch.randn(3, tokens, 20, requires_grad=True)
-    assert kept_bytes(layer, x, is_causal=tokens > 1) == cost.kept_bytes
-    assert kept_bytes(layer, x, return_weights=True) == cost.kept_with_weights_bytes
+    assert saved_bytes(layer, x, is_causal=tokens > 1) == kept_bytes(*sizes, **run)
+    stored = saved_bytes(layer, x, return_weights=True)
+    assert stored == kept_bytes(*sizes, **run, with_weights=True)
+    assert kept_bytes(*sizes, **run, layers=5) == 5 * kept_bytes(*sizes, **run)
+
+
+def test_what_cannot_be_kept():
+    for name in ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "tokens", "layers", "batch"):
+        sizes = {"embed_dim": 8, "num_heads": 2, "num_kv_heads": 2, "head_dim": 4, "tokens": 3}
+        with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+            kept_bytes(**sizes | {name: 0})
 
 
 def test_balance_is_where_scores_outweigh_the_rest():

@@ -222,6 +222,8 @@ def test_figures_have_labels_and_descriptions(gallery):
     assert [text for text in texts if text.startswith("head")] == [f"head {h}" for h in range(1, 5)]
     assert sorted(text for text in texts if not text.startswith("head")) == sorted(TOKENS * 8)
     assert len(figures[0].select("image")) == 4
+    upright = [text for text in figures[0].select("text") if "rotate(-90" in str(text)]
+    assert [text.get_text().strip() for text in upright] == TOKENS * 4  # the keys
 
 
 def test_the_page_stands_alone(gallery):

@@ -22,6 +22,7 @@ NAMES = {  # of each module, what the package exports
         "repeat_heads softmax_over_keys split_heads unfold_heads"
     ),
     "fused": "attend_in_groups fused_attention",
+    "gallery": "write_gallery",
     "gradients": "AttentionGradients attention_gradients",
     "grouping": "pool_kv_heads",
     "heads": (
@@ -74,6 +75,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.flex import *
     from mhattn.functional import *
     from mhattn.fused import *
+    from mhattn.gallery import *
     from mhattn.gradients import *
     from mhattn.grouping import *
     from mhattn.heads import *

@@ -29,7 +29,8 @@ LAYERS = [
     {"positions", "sparse", "linear", "cache", "relative_blocks"},
     {"modules", "latent", "relative", "flex"},
 ]
-DRAWS_OR_TIMES = {"plots", "timing"}
+GALLERY = {"gallery", "gallery_page"}  # a command, which draws
+DRAWS_OR_TIMES = {"plots", "timing"} | GALLERY
 WITHOUT_TORCH = {"integers", "costs", "model_costs", "model_sizes"}
 
 
@@ -50,7 +51,7 @@ def imported(module):
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
     packages, ours = imported(module)
-    assert not ours & DRAWS_OR_TIMES
+    assert not ours & DRAWS_OR_TIMES or module in GALLERY
     if module in WITHOUT_TORCH:
         assert ours <= WITHOUT_TORCH
         assert "torch" not in packages
@@ -105,9 +106,9 @@ def test_a_circle_is_seen(tmp_path):
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_only_plots_imports_matplotlib(module):
+def test_only_what_draws_imports_matplotlib(module):
     packages, _ = imported(module)
-    assert ("matplotlib" in packages) == (module == "plots")
+    assert ("matplotlib" in packages) == (module in {"plots", "gallery_page"})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,7 @@ def test_only_plots_imports_matplotlib(module):
         ("from mhattn.model_sizes import known_model as f; f('gemma-2b')", ["False", "False"]),
         ("from mhattn import attention_cost, known_models", ["False", "False"]),
         ("from mhattn import attention", ["True", "False"]),
+        ("from mhattn import write_gallery", ["True", "False"]),
         ("from mhattn import plot_heads", ["False", "True"]),
     ],
 )

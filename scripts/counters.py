@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from rounds import EMBED_DIM, benchmark
 from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as imported
 from torch.utils.flop_counter import FlopCounterMode
 
 from mhattn import MultiHeadAttention, attention_cost, measure_flops
@@ -80,7 +81,8 @@ def layers() -> dict[str, tuple[nn.Module, int]]:
     return {
         "`torch.matmul`": (Layer(by_function), HEADS),
         "`@`": (Layer(by_sign), HEADS),
-        "`scaled_dot_product_attention`": (Layer(fused), HEADS),
+        "`F.scaled_dot_product_attention`": (Layer(fused), HEADS),
+        "`from … import scaled_dot_product_attention`": (Layer(imported), HEADS),
         "`enable_gqa=True`": (Layer(partial(fused, enable_gqa=True), num_kv_heads=2), 2),
         module: (OfTorch(need_weights=False), HEADS),
         f"{module}, `need_weights=True`": (OfTorch(need_weights=True), HEADS),

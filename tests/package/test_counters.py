@@ -19,8 +19,10 @@ def x():
 def test_the_layers_are_what_their_names_say(x):
     """With one layer's weights, those without grouped heads give the same."""
     layers = {label: layer for label, (layer, heads) in counters.layers().items() if heads == 8}
-    first, fused = layers["`torch.matmul`"], layers["`scaled_dot_product_attention`"]
+    first, fused = layers["`torch.matmul`"], layers["`F.scaled_dot_product_attention`"]
     fused.load_state_dict(first.state_dict())
+    imported = layers["`from … import scaled_dot_product_attention`"]
+    imported.load_state_dict(first.state_dict())
     layers["`@`"].load_state_dict(first.state_dict())
     layers["`mhattn.MultiHeadAttention`"].load_state_dict(first.state_dict())
     of_torch = [layer for label, layer in layers.items() if "nn.Multihead" in label]

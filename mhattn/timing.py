@@ -246,17 +246,16 @@ def _flex_backward(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
     return _attention_backward(query, query, key, value)
 
 
-def _torch_layer(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
-    """The fast path of `torch.nn.MultiheadAttention`, ``(B, L, E)``: all of the layer."""
-    (B, L, E), S = query.shape, key.shape[1]
-    return 4 * B * (L + S) * E * E + 4 * B * L * S * E
+def _torch_layer(x: Tensor, *_: Any, **__: Any) -> int:
+    """The fast path of `torch.nn.MultiheadAttention`, which is self-attention: ``(B, L, E)``."""
+    B, L, E = x.shape
+    return 8 * B * L * E * E + 4 * B * L * L * E
 
 
 def _torch_block(x: Tensor, *options: Any, **_: Any) -> int:
     """The fast path of `torch.nn.TransformerEncoderLayer`: the layer and two matrices."""
-    up, down = options[13], options[15]
-    tokens = math.prod(x.shape[:-1])
-    return _torch_layer(x, x, x) + 2 * tokens * int(up.numel() + down.numel())
+    tokens, up = math.prod(x.shape[:-1]), options[13]
+    return _torch_layer(x) + 2 * tokens * 2 * int(up.numel())
 
 
 def _convolution_backward(

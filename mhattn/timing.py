@@ -1,18 +1,26 @@
-"""What a call takes: seconds and bytes, measured side by side."""
+"""What a call takes: seconds, bytes and FLOPs."""
 
+import functools
 import json
+import math
 import os
 import random
+import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from timeit import timeit
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
-__all__ = ["measure_seconds", "peak_bytes"]
+__all__ = ["Flops", "measure_flops", "measure_seconds", "peak_bytes"]
 
 
 # --8<-- [start:measure_seconds]
@@ -117,6 +125,180 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
         alive += requested
         peak = max(peak, alive)
     return peak
+
+
+class Flops(NamedTuple):
+    """What `measure_flops` returns.
+
+    Attributes:
+        total: FLOPs of the whole call.
+        by_operator: the same by the operator that needed them, without those that needed none:
+            ``mm``, ``bmm``, or the name of a fused kernel.
+    """
+
+    total: int
+    by_operator: dict[str, int]
+
+
+# --8<-- [start:measure_flops]
+def measure_flops(fn: Callable[..., Any], *inputs: Any) -> Flops:
+    """Count the FLOPs of a call's products of matrices, as they were computed.
+
+    The call is made once. Each operator that reaches torch's dispatcher is counted by its shapes,
+    with the formulas of `torch.utils.flop_counter.FlopCounterMode`, and with others for what that
+    leaves out: the fused attention of the CPU, the fast paths of `torch.nn.MultiheadAttention` and
+    `torch.nn.TransformerEncoderLayer`, FlexAttention, products with vectors. What ``fn`` does
+    backwards is counted as well. On the device ``"meta"`` nothing is computed, only counted.
+
+    - A multiplication and its addition are two FLOPs. Softmax, norms, masks, biases and all else
+      that works on single numbers are left out, as in `mhattn.costs`.
+    - A fused kernel counts ``L * S`` scores, whatever it is told to hide: with ``is_causal`` and
+      ``L == S`` it needs ``(L + 1) / (2 * L)`` of the number below its name.
+    - The backward pass of a fused kernel is five products, not four: it computes the scores again,
+      because the forward pass has not kept them.
+    - A compiled function is counted as it is written, without `torch.compile`.
+
+    Args:
+        fn: what to call.
+        *inputs: its arguments.
+
+    Returns:
+        The total, and what each operator took of it.
+
+    Raises:
+        TypeError: fn can't be called.
+        ValueError: an operator that multiplies matrices has no formula, or gets a sparse or nested
+            tensor, as in a `torch.nn.TransformerEncoder` that pads, in evaluation, unless it was
+            made with ``enable_nested_tensor=False``. The call ends there.
+
+    Examples:
+        >>> x, y = torch.randn(2, 3), torch.randn(3, 5, requires_grad=True)
+        >>> measure_flops(torch.matmul, x, y) == (2 * 2 * 3 * 5, {"mm": 60})
+        True
+
+        The gradient of one matrix is one more product.
+
+        >>> measure_flops(lambda: (x @ y).sum().backward()).total
+        120
+    """
+    if not callable(fn):
+        raise TypeError(f"fn must be a function, got {type(fn).__name__}")
+    counter = _CountFlops()  # type: ignore[no-untyped-call]
+    with torch.compiler.set_stance("force_eager"), counter:
+        fn(*inputs)
+    by_operator = {name: count for name, count in counter.counts.items() if count}
+    return Flops(sum(by_operator.values()), by_operator)
+
+
+class _CountFlops(TorchDispatchMode):
+    """Sees each operator before it runs: one made of others is taken apart, the rest counted."""
+
+    supports_higher_order_operators = True
+
+    @functools.cached_property
+    def counts(self) -> Counter[str]:
+        return Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        operator = getattr(func, "_overloadpacket", func)  # without the kind of its arguments
+        formula = FORMULAS.get(operator) or flop_registry.get(operator)
+        multiplies = formula is not None or MULTIPLIES.search(str(operator)) is not None
+        tensors = (x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor))
+        for x in tensors:
+            if x.is_nested or (multiplies and x.layout != torch.strided):
+                kind = "nested" if x.is_nested else x.layout
+                raise ValueError(f"fn must multiply dense tensors, got {kind} in {operator}")
+        if formula is None and isinstance(func, torch._ops.OpOverload):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if multiplies and formula is None:
+            raise ValueError(f"fn must multiply by operators with a formula, got {operator}")
+        result = func(*args, **kwargs)
+        if formula is not None:
+            name = getattr(operator, "__name__", str(operator))
+            self.counts[name] += formula(*args, **kwargs, out_val=result)
+        return result
+
+    # --8<-- [end:measure_flops]
+
+
+# --8<-- [start:formulas]
+def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    """Scores and mix, for each query head: ``(B, H, L, D)``, ``(B, H_kv, S, D)`` and D_v."""
+    scores: int = math.prod(query.shape[:-1]) * key.shape[-2]
+    return 2 * scores * (query.shape[-1] + value.shape[-1])
+
+
+def _attention_backward(
+    grad_output: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> int:
+    """The scores again, and a gradient for each of the four factors."""
+    scores: int = math.prod(query.shape[:-1]) * key.shape[-2]
+    return 2 * scores * (3 * query.shape[-1] + 2 * value.shape[-1])
+
+
+def _flex_backward(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    return _attention_backward(query, query, key, value)
+
+
+def _torch_layer(x: Tensor, *_: Any, **__: Any) -> int:
+    """The fast path of `torch.nn.MultiheadAttention`, which is self-attention: ``(B, L, E)``."""
+    B, L, E = x.shape
+    return 8 * B * L * E * E + 4 * B * L * L * E
+
+
+def _torch_block(x: Tensor, *options: Any, **_: Any) -> int:
+    """The fast path of `torch.nn.TransformerEncoderLayer`: the layer and two matrices."""
+    tokens, up = math.prod(x.shape[:-1]), options[13]
+    return _torch_layer(x) + 2 * tokens * 2 * int(up.numel())
+
+
+def _convolution_backward(
+    grad_output: Tensor, x: Tensor, weight: Tensor, *options: Any, **_: Any
+) -> int:
+    """As much as forwards, for each of the two gradients that is asked for; groups or not."""
+    transposed, asked = options[4], options[7]
+    places: int = math.prod((x if transposed else grad_output).shape[2:])
+    return 2 * x.shape[0] * places * weight.numel() * int(sum(asked[:2]))
+
+
+def _vectors(left: Tensor, *_: Any, **__: Any) -> int:
+    """A matrix and a vector, or two vectors: each number of the left one is needed once."""
+    return 2 * left.numel()
+
+
+def _added(start: Tensor, left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+    """A product that is added to ``start``."""
+    return 2 * left.numel() * (right.shape[-1] if right.ndim > 1 else 1)
+
+
+_aten, _higher = torch.ops.aten, torch.ops.higher_order
+_fused = [f"flash_attention{end}" for end in ("", "_for_cpu")] + ["efficient_attention"]
+_fused += ["cudnn_attention", "fused_attention_overrideable"]
+FORMULAS: dict[Any, Callable[..., int]] = {
+    _aten._native_multi_head_attention: _torch_layer,
+    _aten._transformer_encoder_layer_fwd: _torch_block,
+    _aten.convolution_backward: _convolution_backward,  # torch's is wrong for groups
+    **dict.fromkeys([_aten.mv, _aten.dot, _aten.vdot], _vectors),
+    **dict.fromkeys([_aten.addmv, _aten.addbmm, _aten._addmm_activation], _added),
+    **dict.fromkeys([_aten.addmm_, _aten.addmv_, _aten.addbmm_, _aten.baddbmm_], _added),
+    _higher.flex_attention: _attention,
+    _higher.flex_attention_backward: _flex_backward,
+}
+for _name in _fused:
+    for _end, _formula in (("", _attention), ("_backward", _attention_backward)):
+        if hasattr(_aten, f"_scaled_dot_product_{_name}{_end}"):  # as this version of torch has it
+            FORMULAS[getattr(_aten, f"_scaled_dot_product_{_name}{_end}")] = _formula
+MULTIPLIES = re.compile(  # by its name; without a formula its products would count as nothing
+    r"(?:^|[._])(?:\w*mm|\w*mv|\w*matmul|v?dot|(?:bi|tri)?linear(?!_comb)|attention|attn|rnn|gru|lstm|"
+    r"conv(?:\d\w*|olution)?|cdist)(?!_cell)(?:[._]|$)|linalg_(?!vector_norm|check|cross|diag)"
+)
+# --8<-- [end:formulas]
 
 
 # --8<-- [start:seconds_per_call]

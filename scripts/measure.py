@@ -1,7 +1,7 @@
 """Measure what depends on the machine, and file it for the pages that show it.
 
 `python scripts/measure.py` writes docs/data/measured/<name>.json for every benchmark of
-benchmarks.py and comparisons.py; with names, only those. A page shows one by
+benchmarks.py, comparisons.py and counters.py; with names, only those. A page shows one by
 `<!-- measured NAME | heading | … -->`.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import benchmarks  # noqa: F401, registers its benchmarks
 import comparisons  # noqa: F401, and these
+import counters  # noqa: F401, and these
 import torch
 from mhsite.source import DOCS, ROOT
 from rounds import BENCHMARKS

@@ -26,6 +26,10 @@ MEASURED = {
     "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
     "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})，[测量代码]({code})",
 }
+COUNTED = {  # nothing but counts: each round would find the same
+    "en": MEASURED["en"].replace("Medians of {rounds} rounds, in brackets the quartiles", "Counts"),
+    "zh": MEASURED["zh"].replace("数值为 {rounds} 轮的中位数，括号内为四分位数", "数值为计数"),
+}
 SOURCES = {
     "en": {"owner": "owner", "library": "library", "paper": "paper"},
     "zh": {"owner": "官方", "library": "软件库", "paper": "论文"},
@@ -116,7 +120,9 @@ def measured_markdown(
     table = _table(headings, rows)
     about = found["provenance"] | {"data": url(f"data/measured/{name}.json")}
     about["code"] = code_url(name, about["commit"])
-    return f"{table}\n\n{MEASURED[language].format(**about)}\n{{ .mh-measured }}"
+    timed = any(isinstance(value, list) for row in found["rows"] for value in row)
+    text = (MEASURED if timed else COUNTED)[language].format(**about)
+    return f"{table}\n\n{text}\n{{ .mh-measured }}"
 
 
 def code_url(name: str, commit: str) -> str:

@@ -481,6 +481,8 @@ def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
         ([0.0001519, 0.0000951, 0.00161], "seconds", "152 µs (95.1–1,610)"),
         ([2.5, 2.25, 3.0], "seconds", "2.50 s (2.25–3.00)"),
         ([9.11e10, 9.0e10, 9.2e10], "flops_per_second", "91.1 GFLOP/s (90.0–92.0)"),
+        ([2.2e10, 2.1e10, 2.36e10], "bytes_per_second", "22.0 GB/s (21.0–23.6)"),
+        ([1.53e8, 1.5e8, 1.6e8], "bytes_per_second", "153 MB/s (150–160)"),
         (1536, "bytes", "1.50 KiB"),
         (7 * 2**20, "bytes", "7.00 MiB"),
     ],

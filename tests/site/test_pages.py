@@ -452,6 +452,32 @@ def test_measurements_say_where_they_come_from(file):
             assert low <= median <= high
 
 
+def drawn_files():
+    """Stories that draw measurements, each with a file that it names."""
+    told = {story: story.read_text(encoding="utf-8") for story in STORIES.glob("*.pycon")}
+    drawing = {story: text for story, text in told.items() if "docs/data/measured" in text}
+    return [
+        (story, file)
+        for story, text in drawing.items()
+        for file in measured_files()
+        if re.search(rf'["/]{file.stem}(\.json)?"', text)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("story", "file"), drawn_files(), ids=lambda path: path.name.replace(".", "-")
+)
+def test_a_story_prints_which_measurement_it_drew(story, file):
+    """A result in the cache knows nothing of a newer measurement, but its story must."""
+    about = json.loads(file.read_text(encoding="utf-8"))["provenance"]
+    line = rf"^{file.stem} +{about['date']} +{about['commit']}$"
+    assert re.search(line, story.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_drawn_measurements_are_found():
+    assert len(drawn_files()) == 5
+
+
 @pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
 def test_measurements_link_to_the_code_that_made_them(file):
     base, _, script = data.code_url(file.stem, "1234567-dirty").rpartition("/")

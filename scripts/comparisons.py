@@ -175,17 +175,20 @@ def machine_limit(rounds: int) -> dict:
     return {"columns": columns, "units": {"rate": "flops_per_second"}, "rows": rows}
 
 
-def roofline_calls() -> dict[tuple[str, Any], tuple[Call, int, int]]:
+def roofline_calls(
+    cached: int = 8192, side: int = 2048, lengths: tuple[int, ...] = (64, 512, 2048)
+) -> dict[tuple[str, Any], tuple[Call, int, int]]:
     """Calls with their FLOPs and the bytes that they must read or write at least once.
 
     Every decode step reads caches of 128 MiB, far more than a processor keeps near itself: the
     fewer heads a cache has, the more sequences there are.
     """
-    numbers, cached, heads, size = 2**25, 8192, 32, 64
-    row, a, b = torch.randn(numbers), *torch.randn(2, 2048, 2048)
+    heads, size = 32, 64
+    numbers = 2 * heads * cached * size
+    row, a, b = torch.randn(numbers), *torch.randn(2, side, side)
     calls: dict[tuple[str, Any], tuple[Call, int, int]] = {
         ("`x.sum()`", "–"): (row.sum, numbers, row.nbytes),
-        ("`F.linear`", 2048): (lambda: F.linear(a, b), 2 * 2048**3, 3 * a.nbytes),
+        ("`F.linear`", side): (lambda: F.linear(a, b), 2 * side**3, 3 * a.nbytes),
     }
 
     def attend(name: str, batch: int, kv_heads: int, queries: int, keys: int) -> None:
@@ -211,7 +214,7 @@ def roofline_calls() -> dict[tuple[str, Any], tuple[Call, int, int]]:
         2 * batch * heads * each,
         moved,
     )
-    for length in (64, 512, 2048):
+    for length in lengths:
         attend("MHA", 1, heads, length, length)
     return calls
 

@@ -453,15 +453,15 @@ def test_measurements_say_where_they_come_from(file):
 
 
 def drawn_files():
-    """Stories that draw measurements, each with a file that it names."""
-    told = {story: story.read_text(encoding="utf-8") for story in STORIES.glob("*.pycon")}
-    drawing = {story: text for story, text in told.items() if "docs/data/measured" in text}
-    return [
-        (story, file)
-        for story, text in drawing.items()
-        for file in measured_files()
-        if re.search(rf'["/]{file.stem}(\.json)?"', text)
-    ]
+    """Stories that draw measurements, each with a file that it reads: by its path or in a list."""
+    found = []
+    for story in sorted(STORIES.glob("*.pycon")):
+        text = story.read_text(encoding="utf-8")
+        names = re.findall(r"docs/data/measured/([\w-]+)\.json", text)
+        if 'Path("docs/data/measured")' in text:
+            names += re.findall(r'"([\w-]+)"', re.search(r"^>>> names = (.+)$", text, re.M)[1])
+        found += [(story, DOCS / "data" / "measured" / f"{name}.json") for name in names]
+    return found
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from mhattn import (
     attention,
     attention_cost,
     causal_mask,
+    latent_attention,
+    latent_multiplications,
     load_gguf,
     local_attention,
     strided_attention,
@@ -171,6 +173,70 @@ def machine_limit(rounds: int) -> dict:
     rows = [[*key, quartiles(rate), ratios(rate, rates[best])] for key, rate in rates.items()]
     columns = ["call", "n", "rate", "share"]
     return {"columns": columns, "units": {"rate": "flops_per_second"}, "rows": rows}
+
+
+def roofline_calls(
+    cached: int = 8192, side: int = 2048, lengths: tuple[int, ...] = (64, 512, 2048)
+) -> dict[tuple[str, Any], tuple[Call, int, int]]:
+    """Calls with their FLOPs and the bytes that they must read or write at least once.
+
+    Every decode step reads caches of 128 MiB, far more than a processor keeps near itself: the
+    fewer heads a cache has, the more sequences there are.
+    """
+    heads, size = 32, 64
+    numbers = 2 * heads * cached * size
+    row, a, b = torch.randn(numbers), *torch.randn(2, side, side)
+    calls: dict[tuple[str, Any], tuple[Call, int, int]] = {
+        ("`x.sum()`", "–"): (row.sum, numbers, row.nbytes),
+        ("`F.linear`", side): (lambda: F.linear(a, b), 2 * side**3, 3 * a.nbytes),
+    }
+
+    def attend(name: str, batch: int, kv_heads: int, queries: int, keys: int) -> None:
+        query = torch.randn(batch, heads, queries, size)
+        kept = torch.randn(2, batch, kv_heads, keys, size)
+        sizes = {"query_len": queries, "key_len": keys, "batch": batch, "num_kv_heads": kv_heads}
+        cost = attention_cost(heads * size, heads, **sizes)
+        flops = cost["scores"].flops + cost["mix"].flops
+        moved = 2 * query.nbytes + kept.nbytes
+        calls[name, queries] = lambda: attention(query, *kept), flops, moved
+
+    for name, kv_heads in (("MHA", 32), ("GQA-8", 8), ("MQA", 1)):
+        attend(name, heads // kv_heads, kv_heads, 1, cached)
+    latent = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}
+    batch = numbers // (cached * (128 + 32))
+    query, kept = torch.randn(batch, heads, 1, 64 + 32), torch.randn(batch, 1, cached, 128 + 32)
+    key_up, value_up = torch.randn(2, heads, size, 128)
+    each = latent_multiplications(1, cached, **latent, v_head_dim=size, absorb=True)
+    output = 4 * batch * heads * size
+    moved = query.nbytes + kept.nbytes + key_up.nbytes + value_up.nbytes + output
+    calls["MLA", 1] = (
+        lambda: latent_attention(query, kept, key_up, value_up, absorb=True),
+        2 * batch * heads * each,
+        moved,
+    )
+    for length in lengths:
+        attend("MHA", 1, heads, length, length)
+    return calls
+
+
+@benchmark
+def roofline(rounds: int) -> dict:
+    """FLOPs and bytes a second of decode and prefill, beside those of a product and of a sum."""
+    torch.set_num_threads(1)
+    counted = roofline_calls()
+    seconds = measure_seconds({key: call for key, (call, *_) in counted.items()}, rounds=rounds)
+    rates = {key: [counted[key][1] / t for t in seconds[key]] for key in counted}
+    traffic = {key: [counted[key][2] / t for t in seconds[key]] for key in counted}
+    read, product, *_ = counted
+    rows = []
+    for key, (_, flops, moved) in counted.items():
+        intensity = flops / moved
+        roof = [min(p, intensity * w) for p, w in zip(rates[product], traffic[read], strict=True)]
+        numbers = quartiles(rates[key]), quartiles(traffic[key]), ratios(rates[key], roof)
+        rows.append([*key, float(f"{intensity:.4g}"), *numbers])
+    columns = ["call", "queries", "intensity", "rate", "traffic", "share"]
+    units = {"rate": "flops_per_second", "traffic": "bytes_per_second"}
+    return {"columns": columns, "units": units, "rows": rows}
 
 
 @benchmark

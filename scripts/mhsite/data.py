@@ -37,6 +37,7 @@ SOURCES = {
 UNITS = {
     "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
     "flops_per_second": [(1e9, "GFLOP/s"), (1e12, "TFLOP/s")],
+    "bytes_per_second": [(1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")],
     "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
 }
 

@@ -8,6 +8,8 @@ import peers
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from mhattn import MultiHeadAttention, padding_mask
 from mhattn.positions import Alibi, Rotary
@@ -20,6 +22,9 @@ BERTS, GPT2S, LLAMAS = (
     for build in (peers.bert, peers.gpt2, peers.llama)
 )
 BOTH_WAYS = [peers.sdpa, peers.naive, peers.torch_module, *X_TRANSFORMERS]
+
+KV_HEADS = {"MHA": 32, "GQA-8": 8, "MQA": 1}
+KINDS = [*KV_HEADS, "MLA"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -167,3 +172,26 @@ def test_what_cannot_be_built_is_refused():
     grouped = MultiHeadAttention(12, 6, num_kv_heads=2, position=Alibi(6))
     with pytest.raises(ValueError, match="ours must not group its heads, got groups of 3"):
         peers.x_transformers(grouped)
+
+
+def test_a_roofline_counts_what_its_calls_do():
+    cached, lengths = 13, (7, 11)
+    counted = comparisons.roofline_calls(cached, side=5, lengths=lengths)
+    assert [call for call, _ in counted] == ["`x.sum()`", "`F.linear`", *KINDS, "MHA", "MHA"]
+    for (name, queries), (call, flops, moved) in counted.items():
+        if name == "`x.sum()`":
+            assert (flops, moved) == (2 * 32 * cached * 64, 4 * 2 * 32 * cached * 64)
+            continue
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+            call()
+        padded = 2 * 25 * 32 * cached * 32 if name == "MLA" else 0  # values as wide as keys
+        assert counter.get_total_flops() == flops + padded
+        if name in KV_HEADS:
+            keys = queries if queries > 1 else cached
+            rule = 0.5 / (1 / keys + KV_HEADS[name] / 32 / queries)  # four bytes a number
+            assert flops / moved == pytest.approx(rule)
+    _, flops, moved = counted["`F.linear`", 5]
+    assert moved / flops == pytest.approx(2 * 3 / 5)
+    _, _, moved = counted["MLA", 1]
+    heads = 25 * 32 * (64 + 32 + 64)  # of 25 sequences: queries and outputs
+    assert moved == 4 * (25 * cached * 160 + heads + 2 * 32 * 64 * 128)

@@ -452,6 +452,32 @@ def test_measurements_say_where_they_come_from(file):
             assert low <= median <= high
 
 
+def drawn_files():
+    """Stories that draw measurements, each with a file that it reads: by its path or in a list."""
+    found = []
+    for story in sorted(STORIES.glob("*.pycon")):
+        text = story.read_text(encoding="utf-8")
+        names = re.findall(r"docs/data/measured/([\w-]+)\.json", text)
+        if 'Path("docs/data/measured")' in text:
+            names += re.findall(r'"([\w-]+)"', re.search(r"^>>> names = (.+)$", text, re.M)[1])
+        found += [(story, DOCS / "data" / "measured" / f"{name}.json") for name in names]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("story", "file"), drawn_files(), ids=lambda path: path.name.replace(".", "-")
+)
+def test_a_story_prints_which_measurement_it_drew(story, file):
+    """A result in the cache knows nothing of a newer measurement, but its story must."""
+    about = json.loads(file.read_text(encoding="utf-8"))["provenance"]
+    line = rf"^{file.stem} +{about['date']} +{about['commit']}$"
+    assert re.search(line, story.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_drawn_measurements_are_found():
+    assert len(drawn_files()) == 5
+
+
 @pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
 def test_measurements_link_to_the_code_that_made_them(file):
     base, _, script = data.code_url(file.stem, "1234567-dirty").rpartition("/")
@@ -481,6 +507,8 @@ def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
         ([0.0001519, 0.0000951, 0.00161], "seconds", "152 µs (95.1–1,610)"),
         ([2.5, 2.25, 3.0], "seconds", "2.50 s (2.25–3.00)"),
         ([9.11e10, 9.0e10, 9.2e10], "flops_per_second", "91.1 GFLOP/s (90.0–92.0)"),
+        ([2.2e10, 2.1e10, 2.36e10], "bytes_per_second", "22.0 GB/s (21.0–23.6)"),
+        ([1.53e8, 1.5e8, 1.6e8], "bytes_per_second", "153 MB/s (150–160)"),
         (1536, "bytes", "1.50 KiB"),
         (7 * 2**20, "bytes", "7.00 MiB"),
     ],

@@ -78,6 +78,17 @@ class TestSimilarity:
             torch.testing.assert_close(found[b], expected)
 
     @pytest.mark.parametrize("measure", MEASURES)
+    def test_a_row_counts_if_both_heads_have_a_choice(self, measure):
+        mask = torch.ones(H, L, S, dtype=torch.bool)
+        mask[1, 3] = torch.arange(S) == 2  # only head 1, only this query
+        weights = maps(H, L, S, mask=mask)
+        found = head_similarity(weights, mask, measure=measure)
+        left = [query for query in range(L) if query != 3]
+        expected = head_similarity(weights, measure=measure)
+        expected[1] = expected[:, 1] = head_similarity(weights[:, left], measure=measure)[1]
+        torch.testing.assert_close(found, expected)
+
+    @pytest.mark.parametrize("measure", MEASURES)
     def test_no_choice_at_all_is_nan(self, measure):
         mask = torch.eye(L, dtype=torch.bool)
         weights = torch.eye(L).expand(H, L, L)
@@ -217,11 +228,12 @@ class TestCka:
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
     def test_half_precision(self, dtype):
-        x = torch.randn(N, D1)
-        y = x @ torch.randn(D1, D2)
-        found = cka(300 * x.to(dtype), y.to(dtype))
+        x = torch.randn(4000, D1).to(dtype)  # sums beyond what float16 holds
+        y = x @ torch.randn(D1, D2).to(dtype)
+        found = cka(100 * x, y)
         assert found.dtype == dtype
-        torch.testing.assert_close(found.float(), cka(x, y), atol=0.02, rtol=0.0)
+        expected = cka(x.float(), y.float())
+        torch.testing.assert_close(found, expected.to(dtype), atol=0.01, rtol=0.0)
 
     def test_gradients(self):
         x, y = torch.randn(5, 2, **F64, requires_grad=True), torch.randn(5, 3, **F64)

@@ -145,7 +145,7 @@ function browse(place, about, words) {
     if (Object.hasOwn(about.sentences, query.get("sentence"))) asked.sentence = query.get("sentence")
     if (Object.hasOwn(about.statistics, query.get("sort"))) asked.sort = query.get("sort")
     if (0 < l && l <= layers && 0 < h && h <= heads) asked.head = (l - 1) * heads + (h - 1)
-    if (/^\d+$/.test(query.get("word"))) asked.word = query.get("word") - 1
+    if (/^[1-9]\d*$/.test(query.get("word"))) asked.word = query.get("word") - 1
     return asked
   }
 

@@ -10,7 +10,7 @@ const WORDS = {
     layer: "layer", head: "head", name: (layer, head) => `Layer ${layer}, head ${head}`,
     grid: n => `Small maps of all ${n} heads. Arrow keys choose a head.`,
     map: "Map of the chosen head: queries down, keys across. Arrow keys choose a cell.",
-    words: "Choose a word: the others show what it gives them.", token: (word, i) => `${word}, token ${i}`,
+    words: "Choose a token: the others show what it gives them.", token: (word, i) => `${word}, token ${i}`,
     columns: ["statistic", "this head", "rank", "redrawn"], to: (low, high) => `${low} to ${high}`, same: "the same",
     query: word => `query ${word}`, key: word => `key ${word}`, comma: ", ", colon: ": ", weight: "weight",
     hidden: "hidden by the mask", stop: ". ", most: (word, key) => `${word} looks most at ${key}`,

@@ -273,7 +273,7 @@ def test_reader_sorts_and_the_panel_says_what_the_file_has(open_page, site, lang
         assert shown(widget)["head"] == name_of(best, heads)
         word = int(shown(widget)["word"]) - 1
         key = int(weights[best, word].argmax())
-        said = widget.locator(".mh-said").inner_text()
+        said = widget.locator(".mh-said[aria-live=polite]").inner_text()
         parts = [f"{values[best]:.2f}", f"{weights[best, word, key]:.2f}"]
         parts += [header["tokens"][t] for t in (word, key)]
         assert [part for part in parts if part not in said] == []
@@ -385,12 +385,14 @@ def test_keys_choose_heads_and_cells(open_page, site, language):
 def test_the_address_keeps_the_state(open_page, language):
     page, widget = opened(open_page, language, "?h=softmax#traps")
     assert state(page) == {"h": "softmax"}, "nobody has chosen anything"
+    pages_before = page.evaluate("history.length")
     widget.locator("[name=sort]").select_option("first")
     widget.locator("[name=head]").select_option("4")
     widget.locator(".mh-tokens button").nth(3).click()
     kept = shown(widget)
     assert state(page) == {"h": "softmax", **kept}
     assert page.url.endswith("#traps")
+    assert page.evaluate("history.length") == pages_before  # back leads to the page before
     page.reload()
     widget.scroll_into_view_if_needed()
     widget.locator(".mh-large-map rect").first.wait_for(state="attached")
@@ -451,6 +453,20 @@ def test_a_link_changes_the_state_and_back_leads_back(open_page, language):
     )
     assert shown(widget) == before
     assert page.evaluate("window.notReloaded")
+
+
+def test_a_slow_file_does_not_replace_a_later_choice(open_page, site):
+    page, widget = opened(open_page, "en")
+    waiting = []
+    page.route("**/code.bin", waiting.append)
+    widget.locator("[name=sentence]").select_option("code")
+    widget.locator("[name=sentence]").select_option("list")
+    page.wait_for_function("location.search.includes('sentence=list')")
+    waiting[0].continue_()
+    page.wait_for_timeout(300)
+    assert shown(widget)["sentence"] == state(page)["sentence"] == "list"
+    tokens = widget.locator(".mh-tokens button").all_inner_texts()
+    assert tokens == content(site, "en", "list")[0]["tokens"]
 
 
 def test_only_the_chosen_sentence_is_fetched(browser, home):

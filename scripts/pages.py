@@ -7,6 +7,7 @@ copies includes, ids, math and figures of the English page into the Chinese one,
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,12 +19,17 @@ FIXED = {"heading": "headings", "include": "includes", "math": "formulas", "figu
 
 
 def compared(parts: Iterable[Part]) -> list[tuple[str, str]]:
-    """What must be equal in both languages: links and citations in any order within a section."""
+    """What must be equal in both languages: links and citations in any order within a section.
+
+    What a link asks a widget for, behind a question mark, may differ, as the data do.
+    """
     result: list[tuple[str, str]] = []
     floating: list[tuple[str, str]] = []
     for part in parts:
         if part.kind in ("link", "citation"):
-            floating.append((part.kind, part.value))
+            asks = part.kind == "link" and ":" not in part.value
+            value = re.sub(r"\?[^#]*", "", part.value) if asks else part.value
+            floating.append((part.kind, value))
             continue
         if part.kind == "heading":
             result += sorted(floating)

@@ -319,7 +319,8 @@ def anchors(page: Page) -> set[str]:
 
 def check_link(target: str, page: Page) -> None:
     """Fail if a link on ``page`` names a page or a heading that is not there."""
-    file, _, anchor = target.partition("#")
+    path, _, anchor = target.partition("#")
+    file = path.partition("?")[0]  # behind it stands what a widget is asked for
     if ":" in file or (file and not file.endswith(".md")):
         return
     path = (page.path.parent / file).resolve()

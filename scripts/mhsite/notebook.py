@@ -152,9 +152,10 @@ class _Plain:
 
     def address(self, target: str) -> str:
         """The address on the site of what a link names as a page."""
-        file, hash_, anchor = target.partition("#")
+        path, hash_, anchor = target.partition("#")
+        file, mark, asked = path.partition("?")  # asked of a widget
         page = self.page
         if file:
             name = posixpath.normpath(posixpath.join(posixpath.dirname(page.name), file))
             page = Page((), page.folder / name)
-        return self.home + page.url + hash_ + anchor
+        return self.home + page.url + mark + asked + hash_ + anchor

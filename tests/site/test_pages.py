@@ -374,6 +374,8 @@ $$
     [
         ("masks-in-practice.md", "nosuch.md", 3, "there is no page nosuch.md"),
         ("#idea", "#nosuch", 3, "masks-in-practice.md has no heading #nosuch"),
+        ("#idea", "?a=b#nosuch", 3, "masks-in-practice.md has no heading #nosuch"),
+        ("masks-in-practice.md#idea", "?a=b#nosuch", 3, "this page has no heading #nosuch"),
         ("masks-in-practice.md#idea", "#nosuch", 3, "this page has no heading #nosuch"),
         ("017], $", "017]\n[@nosuch], $", 3, r"\[@nosuch\] is not in docs/data/bibliography.toml"),
         ("$x$", "\n$\\nosuch$", 4, r"\\nosuch"),
@@ -684,6 +686,24 @@ def test_words_and_order_within_a_section_are_free(tree):
     )
     (tree / "zh" / "a.md").write_text(text.replace("Why?", "为什么？"), encoding="utf-8")
     assert pages.differences(Path("a.md")) == []
+
+
+@pytest.mark.parametrize(("asked", "other"), [("?head=1.1", "?head=2.2"), ("?head=1.1", "")])
+def test_what_a_link_asks_a_widget_for_is_free(tree, asked, other):
+    for language, query in zip(LANGUAGES, (asked, other), strict=True):
+        text = edited("(masks.md)", f"(masks.md{query}#idea)")
+        (tree / language / "a.md").write_text(text, encoding="utf-8")
+    assert pages.differences(Path("a.md")) == []
+    text = edited("(masks.md)", f"(masks.md{other}#causal)")
+    (tree / "zh" / "a.md").write_text(text, encoding="utf-8")
+    assert pages.differences(Path("a.md"))
+
+
+def test_addresses_elsewhere_are_compared_whole(tree):
+    for language, query in zip(LANGUAGES, ("a", "b"), strict=True):
+        text = edited("(masks.md)", f"(https://a.example/?{query})")
+        (tree / language / "a.md").write_text(text, encoding="utf-8")
+    assert pages.differences(Path("a.md"))
 
 
 def test_link_in_another_section_is_a_difference(tree):

@@ -1,0 +1,473 @@
+// All heads of a model on a few sentences: a grid of small maps, one of them large, its statistics.
+// The page's story writes about.json and a file for each sentence, which is fetched when it is chosen;
+// tests/site/test_browse_heads.py compares what unpack() and inOrder() make of them with Python.
+
+import { MOVES, element, mount, wordsOf } from "./dom.js"
+
+const WORDS = {
+  en: {
+    open: "Show the heads", loading: "Loading …", sentence: "sentence", sort: "sort by", layers: "layer and head",
+    layer: "layer", head: "head", name: (layer, head) => `Layer ${layer}, head ${head}`,
+    grid: n => `Small maps of all ${n} heads. Arrow keys choose a head.`,
+    map: "Map of the chosen head: queries down, keys across. Arrow keys choose a cell.",
+    words: "Choose a token: the others show what it gives them.", token: (word, i) => `${word}, token ${i}`,
+    columns: ["statistic", "this head", "rank", "redrawn"], to: (low, high) => `${low} to ${high}`, same: "the same",
+    query: word => `query ${word}`, key: word => `key ${word}`, comma: ", ", colon: ": ", weight: "weight",
+    hidden: "hidden by the mask", stop: ". ", most: (word, key) => `${word} looks most at ${key}`,
+    rank: (rank, n) => `rank ${rank} of ${n}`,
+    above: (n, all, limit) => `${n} of ${all} heads are above ${limit}, the highest of all redrawn heads; a line marks where they end.`,
+    unmoved: "Redrawing doesn't change this number.", byLayer: "Rows are layers, columns are heads.",
+    missing: "The maps can't be shown: their file isn't on this site. Perhaps the model could not be fetched when the site was built, or there is no connection.",
+  },
+  zh: {
+    open: "显示各个头", loading: "正在加载……", sentence: "句子", sort: "排序", layers: "按层和头",
+    layer: "层", head: "头", name: (layer, head) => `第 ${layer} 层，头 ${head}`,
+    grid: n => `全部 ${n} 个头的小图。用方向键选择一个头。`,
+    map: "所选的头的权重图：纵向是查询，横向是键。用方向键选择一格。",
+    words: "点一个词元，其他词元的底色表示它给出的权重。", token: (word, i) => `${word}，第 ${i} 个词元`,
+    columns: ["统计量", "这个头", "名次", "重排"], to: (low, high) => `${low} 到 ${high}`, same: "不变",
+    query: word => `查询“${word}”`, key: word => `键“${word}”`, comma: "，", colon: "：", weight: "注意力权重",
+    hidden: "已被掩码遮住", stop: "。", most: (word, key) => `“${word}”给得最多的是“${key}”`,
+    rank: (rank, n) => `在 ${n} 个头中排第 ${rank}`,
+    above: (n, all, limit) => `${all} 个头里有 ${n} 个超过 ${limit}，即重排的头所达到的最大值；一条线标出它们到哪里为止。`,
+    unmoved: "重排不会改变这个数。", byLayer: "每行是一层，每列是一个头。",
+    missing: "无法显示权重图：站点上没有它的文件。可能是构建站点时没有取到模型，也可能是没有网络连接。",
+  },
+}
+const DATA = new URL("../data/browse-heads/", import.meta.url)
+const MARKS = ["<s>", "</s>"]
+
+/** What a sentence's file holds: its tokens, statistics of all heads, and their weights. */
+export function unpack(buffer, { layers, heads, causal, statistics }) {
+  const start = 4 + new DataView(buffer).getUint32(0, true)
+  const { tokens, chance } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, start - 4)))
+  const [count, L] = [layers * heads, tokens.length]
+  const numbers = Object.keys(statistics).map((name, i) =>
+    [name, new Float32Array(buffer, start + 4 * i * count, count)])
+  const bytes = new Uint8Array(buffer, start + 4 * numbers.length * count)
+  const size = causal ? L * (L + 1) / 2 : L * L
+  const row = (head, i) => {
+    const from = head * size + (causal ? i * (i + 1) / 2 : i * L)
+    return Array.from(bytes.subarray(from, from + (causal ? i + 1 : L)), whole => whole / 255)
+  }
+  return { tokens, chance, count, row, statistics: Object.fromEntries(numbers) }
+}
+
+/** The heads, the one with the largest number first; without numbers by layer. */
+export function inOrder(numbers, count) {
+  const all = Array.from({ length: count }, (_, head) => head)
+  return numbers ? all.sort((one, other) => numbers[other] - numbers[one] || one - other) : all
+}
+
+/** How many heads have a larger number, and one more. */
+export const rankOf = (numbers, head) => 1 + numbers.filter(x => x > numbers[head]).length
+
+const two = x => x.toFixed(2)
+const known = numbers => numbers && !numbers.some(Number.isNaN)
+
+async function get(file, kind) {
+  const answer = await fetch(new URL(file, DATA))
+  if (!answer.ok) throw new TypeError(`${file}: ${answer.status}`)
+  return answer[kind]()
+}
+
+/** A canvas as large as it is shown, in the screen's own dots. */
+function sharp(canvas, width, height) {
+  const dots = devicePixelRatio || 1
+  Object.assign(canvas, { width: Math.round(width * dots), height: Math.round(height * dots) })
+  Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` })
+  return dots
+}
+
+const svgElement = (tag, attributes = {}, text = "") => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
+  made.textContent = text
+  return made
+}
+
+function show(place) {
+  const words = wordsOf(WORDS)
+  const button = element("button", words.open, { type: "button", className: "md-button" })
+  place.replaceChildren(button)
+  const open = () => {
+    watcher.disconnect()
+    button.replaceWith(element("p", words.loading))
+    get("about.json", "json").then(about => browse(place, about, words)).catch(error => fail(place, words, error))
+  }
+  const watcher = new IntersectionObserver(seen => seen.some(each => each.isIntersecting) && open(), { rootMargin: "600px" })
+  watcher.observe(place)
+  button.addEventListener("click", open)
+}
+
+function fail(place, words, error) {
+  if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
+  place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
+}
+
+function browse(place, about, words) {
+  const { layers, heads } = about
+  const count = layers * heads
+  const loaded = new Map()
+  const state = {}
+  let [data, order, asked] = [null, [], ""]
+
+  const select = (name, label, options) => {
+    const made = element("select", options.map(([value, text]) => element("option", text, { value })), { name })
+    return [made, element("label", [label, made])]
+  }
+  const counted = n => Array.from({ length: n }, (_, i) => [i, i + 1])
+  const [sentence, sentenceLabel] = select("sentence", words.sentence, Object.entries(about.sentences))
+  const [sort, sortLabel] = select("sort", words.sort, [["", words.layers], ...Object.entries(about.statistics)])
+  const [layer, layerLabel] = select("layer", words.layer, counted(layers))
+  const [head, headLabel] = select("head", words.head, counted(heads))
+  sentenceLabel.className = "mh-wide"
+  sortLabel.className = "mh-half"
+  const form = element("form", [sentenceLabel, sortLabel, layerLabel, headLabel])
+
+  const grid = smallMaps(about, words, chosen => choose({ head: chosen }))
+  const tokens = element("div", "", { className: "mh-tokens", role: "group" }, { "aria-label": words.words })
+  const map = largeMap(words, (word, key) => choose({ word, key }), (i, j) => cell(i, j))
+  const line = element("output", "", { className: "mh-cell" })
+  const table = element("table", "", { className: "mh-table" })
+  const said = element("p", "", { className: "mh-said" }, { "aria-live": "polite" })
+  const limit = element("p")
+  const panel = element("div", [said, element("p", words.words), tokens, map.place, line], { className: "mh-panel" })
+  const long = layers > 2 * heads // then there is no room for the table below the small maps
+  if (long) panel.append(table)
+  place.replaceChildren(form, limit, element("div", [grid.place, panel, ...(long ? [] : [table])], { className: "mh-browse" }))
+
+  /** The state that the address asks for; what it leaves out, or what cannot be, is undefined. */
+  function asks() {
+    const query = new URLSearchParams(location.search)
+    const [, l, h] = /^(\d+)\.(\d+)$/.exec(query.get("head")) ?? []
+    const asked = {}
+    if (Object.hasOwn(about.sentences, query.get("sentence"))) asked.sentence = query.get("sentence")
+    if (Object.hasOwn(about.statistics, query.get("sort"))) asked.sort = query.get("sort")
+    if (0 < l && l <= layers && 0 < h && h <= heads) asked.head = (l - 1) * heads + (h - 1)
+    if (/^[1-9]\d*$/.test(query.get("word"))) asked.word = query.get("word") - 1
+    return asked
+  }
+
+  function write() {
+    const query = new URLSearchParams(location.search)
+    const { sentence, sort, head, word } = state
+    const kept = { sentence, head: `${Math.floor(head / heads) + 1}.${head % heads + 1}`, word: word + 1, sort }
+    for (const [name, value] of Object.entries(kept)) value === "" ? query.delete(name) : query.set(name, value)
+    history.replaceState(history.state, "", `?${query}${location.hash}`)
+  }
+
+  async function restore() {
+    const { sentence = Object.keys(about.sentences)[0], sort = "", head, word } = asks()
+    await load({ sentence, sort, head, word, key: undefined })
+  }
+
+  async function load(wanted) {
+    asked = wanted.sentence
+    try {
+      const file = `${wanted.sentence}.bin`
+      if (!loaded.has(file)) loaded.set(file, unpack(await get(file, "arrayBuffer"), about))
+    } catch (error) {
+      return fail(place, words, error)
+    }
+    if (asked !== wanted.sentence) return // another one has been chosen meanwhile
+    data = loaded.get(`${wanted.sentence}.bin`)
+    Object.assign(state, wanted)
+    for (const option of sort.options) option.disabled = option.value !== "" && !known(data.statistics[option.value])
+    update()
+  }
+
+  /** What the reader has changed; the address follows. */
+  async function choose(change) {
+    if (change.sentence) await load({ ...state, ...change, word: undefined, key: undefined })
+    else update(change)
+    write()
+  }
+
+  function update(change = {}) {
+    Object.assign(state, change)
+    if (!known(data.statistics[state.sort])) state.sort = ""
+    const numbers = data.statistics[state.sort]
+    order = inOrder(numbers, count)
+    state.head ??= numbers ? order[0] : inOrder(data.statistics[Object.keys(about.statistics)[0]], count)[0]
+    const last = data.tokens.length - 1
+    if (!(state.word <= last)) state.word = data.tokens.findLastIndex(token => !MARKS.includes(token) && /[\p{L}\p{N}]/u.test(token))
+    if ("word" in change && !("key" in change)) state.key = undefined
+    const row = data.row(state.head, state.word)
+    if ("head" in change || state.key === undefined) state.key = row.indexOf(Math.max(...row))
+
+    sentence.value = state.sentence
+    sort.value = state.sort
+    layer.value = Math.floor(state.head / heads)
+    head.value = state.head % heads
+    grid.update(data, order, state, numbers && data.chance[state.sort]?.[1])
+    tell(numbers)
+    showTokens(row)
+    map.update(data, state)
+    showNumbers()
+    cell(state.word, state.key)
+  }
+
+  const weightAt = (i, j) => data.row(state.head, i)[j]
+
+  function cell(i, j) {
+    const [query, key] = [i, j].map((t, side) =>
+      element("span", words[["query", "key"][side]](data.tokens[t]), { className: ["mh-query", "mh-key"][side] }))
+    const weight = weightAt(i, j)
+    line.replaceChildren(query, words.comma, key, words.colon, weight === undefined ? words.hidden : `${words.weight} ${two(weight)}`)
+  }
+
+  function tell(numbers) {
+    const named = words.name(Math.floor(state.head / heads) + 1, state.head % heads + 1)
+    const row = data.row(state.head, state.word)
+    const best = row.indexOf(Math.max(...row))
+    const statistic = Object.keys(about.statistics).find(each => each === state.sort) ?? Object.keys(about.statistics)[0]
+    const values = data.statistics[statistic]
+    const now = `${words.colon}${about.statistics[statistic]} ${two(values[state.head])}${words.comma}` +
+      `${words.rank(rankOf(values, state.head), count)}${words.stop}` +
+      `${words.most(data.tokens[state.word], data.tokens[best])}${words.colon}${two(row[best])}${words.stop.trim()}`
+    if (named + now !== said.textContent) said.replaceChildren(element("strong", named), now) // else it would be read again
+    const highest = data.chance[state.sort]?.[1]
+    limit.textContent = !numbers ? words.byLayer : isMoved(state.sort)
+      ? words.above(numbers.filter(x => x > highest).length, count, two(highest)) : words.unmoved
+  }
+
+  /** Do the weights in another order give another number? */
+  const isMoved = name => name in data.chance
+
+  function showTokens(row) {
+    if (tokens.children.length !== data.tokens.length || tokens.dataset.of !== state.sentence) {
+      tokens.dataset.of = state.sentence
+      tokens.replaceChildren(...data.tokens.map((token, i) => {
+        const made = element("button", token, { type: "button" }, { "aria-label": words.token(token, i + 1) })
+        made.addEventListener("click", () => choose({ word: i }))
+        made.addEventListener("pointerenter", event => event.pointerType === "mouse" && cell(state.word, i))
+        return made
+      }))
+      tokens.onpointerleave = () => cell(state.word, state.key)
+    }
+    data.tokens.forEach((_, i) => {
+      tokens.children[i].setAttribute("aria-pressed", i === state.word)
+      tokens.children[i].style.setProperty("--weight", `${100 * (row[i] ?? 0)}%`)
+    })
+  }
+
+  function showNumbers() {
+    const rows = Object.entries(about.statistics).flatMap(([name, label]) => {
+      const values = data.statistics[name]
+      if (!known(values)) return []
+      const [value, range] = [values[state.head], data.chance[name]]
+      const shown = two(value)
+      const outside = range && (+shown < +two(range[0]) || +shown > +two(range[1]))
+      return [element("tr", [
+        element("th", label, { scope: "row" }),
+        element("td", outside ? element("strong", shown) : shown), element("td", String(rankOf(values, state.head))),
+        element("td", range ? words.to(...range.map(two)) : words.same),
+      ], { className: name === state.sort ? "mh-sorted" : "" })]
+    })
+    const header = words.columns.map(name => element("th", name, { scope: "col" }))
+    table.replaceChildren(element("thead", element("tr", header)), element("tbody", rows))
+  }
+
+  form.addEventListener("submit", event => event.preventDefault())
+  form.addEventListener("change", ({ target }) => {
+    if (target === sentence) choose({ sentence: sentence.value })
+    else if (target === sort) choose({ sort: sort.value, ...(sort.value && { head: undefined }) })
+    else choose({ head: Number(layer.value) * heads + Number(head.value) })
+  })
+  // Links of this page that ask for a state need no reload; the button for the page before leads back.
+  document.addEventListener("click", event => {
+    const link = event.target.closest?.("a[href]")
+    if (!link || link.target || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return
+    if (link.origin + link.pathname !== location.origin + location.pathname || !link.search.includes("sentence=")) return
+    event.preventDefault()
+    history.pushState(null, "", link.href)
+    place.scrollIntoView()
+    restore().then(() => grid.canvas.focus({ preventScroll: true }))
+  })
+  addEventListener("popstate", restore)
+  const redraw = () => data && update()
+  let width = 0
+  new ResizeObserver(() => width !== (width = place.clientWidth) && redraw()).observe(place)
+  new MutationObserver(redraw).observe(document.body, { attributeFilter: ["data-md-color-scheme"] })
+  restore()
+}
+
+/** All heads, in an order; a click or arrow keys choose one. */
+function smallMaps({ layers, heads, group, causal }, words, choose) {
+  const canvas = element("canvas", "", { tabIndex: 0 }, { role: "application", "aria-label": words.grid(layers * heads) })
+  const place = element("div", canvas, { className: "mh-small-maps" })
+  const [LEFT, TOP, GAP, BETWEEN] = [26, 16, heads > 9 ? 2 : 4, 5]
+  let now = null
+  let size = 0
+
+  const between = (column, byLayer) => (byLayer && group > 1 ? Math.floor(column / group) * BETWEEN : 0)
+  const at = (spot, byLayer) => [
+    LEFT + (spot % heads) * (size + GAP) + between(spot % heads, byLayer),
+    TOP + Math.floor(spot / heads) * (size + GAP),
+  ]
+
+  function update(data, order, { head, sort }, highest) {
+    const [byLayer, L] = [!sort, data.tokens.length]
+    const groups = byLayer && group > 1 ? (heads / group - 1) * BETWEEN : 0
+    const room = Math.floor((Math.min(place.clientWidth, 460) - LEFT - groups - 2) / heads) - GAP
+    size = room >= L && room % L < 0.2 * room ? room - room % L : room
+    const [width, height] = [LEFT + heads * (size + GAP) + groups, TOP + layers * (size + GAP)]
+    if (!place.clientWidth) return // not laid out yet
+    const style = getComputedStyle(place)
+    const color = name => style.getPropertyValue(name).trim()
+    const dots = sharp(canvas, width, height)
+    const paint = canvas.getContext("2d")
+    paint.fillStyle = color("--mh-weights")
+    const [red, green, blue] = [1, 3, 5].map(start => parseInt(paint.fillStyle.slice(start, start + 2), 16))
+    const side = Math.round(size * dots)
+    const picture = paint.createImageData(side, side)
+    order.forEach((each, spot) => {
+      const rows = data.tokens.map((_, i) => data.row(each, i))
+      for (let y = 0; y < side; y++) {
+        const row = rows[Math.floor(y * L / side)]
+        for (let x = 0; x < side; x++) {
+          const dot = 4 * (y * side + x)
+          picture.data[dot] = red
+          picture.data[dot + 1] = green
+          picture.data[dot + 2] = blue
+          picture.data[dot + 3] = 255 * (row[Math.floor(x * L / side)] ?? 0)
+        }
+      }
+      const [left, top] = at(spot, byLayer)
+      paint.putImageData(picture, Math.round(left * dots), Math.round(top * dots))
+    })
+    paint.scale(dots, dots)
+    paint.strokeStyle = color("--md-default-fg-color--lightest")
+    paint.lineWidth = 1
+    order.forEach((_, spot) => {
+      const [left, top] = at(spot, byLayer)
+      if (!causal) return paint.strokeRect(left - 0.5, top - 0.5, size + 1, size + 1)
+      paint.beginPath() // the keys that a query sees: those up to its own
+      paint.moveTo(left - 0.5, top - 0.5)
+      paint.lineTo(left - 0.5, top + size + 0.5)
+      paint.lineTo(left + size + 0.5, top + size + 0.5)
+      paint.stroke()
+    })
+    paint.fillStyle = color("--md-default-fg-color--light")
+    paint.font = `11px ${style.fontFamily}`
+    Object.assign(paint, { textAlign: "right", textBaseline: "middle" })
+    for (let row = 0; row < layers; row++)
+      paint.fillText(byLayer ? row + 1 : row * heads + 1, LEFT - 4, at(row * heads, byLayer)[1] + size / 2)
+    Object.assign(paint, { textAlign: "center", textBaseline: "alphabetic" })
+    if (byLayer)
+      for (let column = 0; column < heads; column++) paint.fillText(column + 1, at(column, true)[0] + size / 2, TOP - 4)
+    const frame = (spot, name, thick) => {
+      const [left, top] = at(spot, byLayer)
+      Object.assign(paint, { strokeStyle: color(name), lineWidth: thick })
+      paint.strokeRect(left - 1, top - 1, size + 2, size + 2)
+    }
+    const end = highest === undefined ? 0 : order.filter(each => data.statistics[sort][each] > highest).length
+    if (end && end < order.length) {
+      const [left, top] = at(end, byLayer)
+      paint.fillStyle = color("--md-default-fg-color")
+      paint.fillRect(left - 3, top - 2, 2, size + 4)
+    }
+    const spot = order.indexOf(head)
+    frame(spot, "--md-accent-fg-color", 2)
+    const moved = spot !== now?.spot
+    now = { order, spot, byLayer }
+    if (moved) bring()
+  }
+
+  /** Scrolls the maps to the chosen one. */
+  function bring() {
+    const [, top] = at(now.spot, now.byLayer)
+    if (top < place.scrollTop + TOP) place.scrollTop = top - TOP
+    const below = top + size + GAP - place.scrollTop - place.clientHeight
+    if (below > 0) place.scrollTop += below
+  }
+
+  function spotAt({ clientX, clientY }) {
+    const box = canvas.getBoundingClientRect()
+    return now?.order.findIndex((_, spot) => {
+      const [left, top] = at(spot, now.byLayer)
+      const [x, y] = [clientX - box.left - left, clientY - box.top - top]
+      return -GAP / 2 <= x && x < size + GAP / 2 && -GAP / 2 <= y && y < size + GAP / 2
+    }) ?? -1
+  }
+  canvas.addEventListener("click", event => {
+    const spot = spotAt(event)
+    if (spot >= 0) choose(now.order[spot])
+  })
+  canvas.addEventListener("pointermove", event => {
+    const head = now?.order[spotAt(event)]
+    canvas.title = head === undefined ? "" : words.name(Math.floor(head / heads) + 1, head % heads + 1)
+    canvas.style.cursor = head === undefined ? "" : "pointer"
+  })
+  canvas.addEventListener("keydown", event => {
+    const [down, right] = MOVES[event.key] ?? [0, 0]
+    if (!now || (!down && !right)) return
+    event.preventDefault()
+    const [row, column] = [Math.floor(now.spot / heads) + down, now.spot % heads + right]
+    if (row < 0 || row >= layers || column < 0 || column >= heads) return
+    choose(now.order[row * heads + column])
+    const y = canvas.getBoundingClientRect().top + at(now.spot, now.byLayer)[1] // keys don't move the page
+    if (y < 80) scrollBy(0, y - 80)
+    if (y + size > innerHeight - 10) scrollBy(0, y + size + 10 - innerHeight)
+  })
+  return { place, canvas, update }
+}
+
+/** One head: queries down, keys across, with their tokens; a click or arrow keys choose a cell. */
+function largeMap(words, choose, point) {
+  const place = svgElement("svg", { class: "mh-large-map", tabindex: 0, role: "application", "aria-label": words.map })
+  const measure = element("canvas").getContext("2d")
+  let now = null
+
+  function update(data, { head, word, key }) {
+    const L = data.tokens.length
+    const width = Math.min(place.parentElement.clientWidth, 420)
+    if (!width) return
+    measure.font = `11px ${getComputedStyle(place).fontFamily}`
+    const room = Math.ceil(Math.max(...data.tokens.map(token => measure.measureText(token).width))) + 6
+    const size = (width - room - 1) / L
+    const font = Math.min(11, size + 0.5)
+    now = { L, size, room, word, key }
+    const [x, y] = [key, word].map(t => room + t * size)
+    const cells = data.tokens.flatMap((_, i) => data.row(head, i).map((weight, j) => weight === 0 ? "" : svgElement("rect", {
+      x: room + j * size, y: room + i * size, width: size, height: size, "fill-opacity": weight,
+    })))
+    const edge = svgElement("rect", { x: room, y: room, width: L * size, height: L * size, class: "mh-edge" })
+    const labels = data.tokens.flatMap((token, t) => {
+      const middle = room + (t + 0.5) * size
+      return [
+        svgElement("text", { x: room - 4, y: middle + 0.35 * font, "text-anchor": "end", class: t === word ? "mh-query" : "" }, token),
+        svgElement("text", { transform: `translate(${middle + 0.35 * font} ${room - 4}) rotate(-90)`, class: t === key ? "mh-key" : "" }, token),
+      ]
+    })
+    const bands = [
+      svgElement("rect", { x: room, y, width: L * size, height: size, class: "mh-band mh-query" }),
+      svgElement("rect", { x, y: room, width: size, height: L * size, class: "mh-band mh-key" }),
+    ]
+    place.setAttribute("viewBox", `0 0 ${width} ${width}`)
+    place.setAttribute("width", width)
+    place.style.fontSize = `${font}px`
+    place.replaceChildren(...cells.filter(Boolean), edge, ...labels, ...bands)
+  }
+
+  /** The row and the column below the hand; beside the map, those of a label. */
+  function cellAt({ clientX, clientY }) {
+    const at = new DOMPoint(clientX, clientY).matrixTransform(place.getScreenCTM().inverse())
+    return [at.y, at.x].map((x, side) =>
+      x < now.room ? [now.word, now.key][side] : Math.min(now.L - 1, Math.floor((x - now.room) / now.size)))
+  }
+  place.addEventListener("click", event => now && choose(...cellAt(event)))
+  place.addEventListener("pointermove", event => now && event.pointerType === "mouse" && point(...cellAt(event)))
+  place.addEventListener("pointerleave", () => now && point(now.word, now.key))
+  place.addEventListener("keydown", event => {
+    const [down, right] = MOVES[event.key] ?? [0, 0]
+    if (!now || (!down && !right)) return
+    event.preventDefault()
+    const [i, j] = [now.word + down, now.key + right]
+    if (i >= 0 && i < now.L && j >= 0 && j < now.L) choose(i, j)
+  })
+  return { place, update }
+}
+
+mount("browse-heads", show)

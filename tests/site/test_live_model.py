@@ -100,7 +100,8 @@ def test_the_page_computes_what_python_computes(open_page, home, stored, languag
         ):
             right = in_python(story, *each)
             assert ids == right[0]
-            torch.testing.assert_close(torch.tensor(logits).double(), right[1], **ROUNDINGS)
+            found = torch.tensor(logits, dtype=torch.float64)
+            torch.testing.assert_close(found, right[1], **ROUNDINGS)
             assert losses == pytest.approx(right[2], rel=1e-9, abs=1e-9)
             for found, weights in zip(rows, right[3], strict=True):
                 for head, map_ in zip(found, weights, strict=True):

@@ -1,0 +1,356 @@
+"""The model that runs in a page: what Python computes from the same file."""
+
+import random
+import types
+
+import pytest
+import torch
+from mhsite.source import LANGUAGES, shown_section
+from test_site import address, each_language
+
+from mhattn import attention_maps, replace_heads
+
+ROUNDINGS = {"rtol": 1e-9, "atol": 1e-9}  # both compute in double precision
+ASK = """async ([module, asked]) => {
+    const { encode, forward, losses } = await import(module.replace("live-model.js", "model.js"))
+    const { lastOf, load } = await import(module)
+    const model = await load()
+    return asked.map(([text, off]) => {
+        const ids = encode(model, lastOf(model, text).letters)
+        const { logits, weights } = forward(model, ids, new Set(off))
+        const rows = weights.map(layer => layer.map(head => head.map(row => [...row])))
+        return [ids, logits.map(row => [...row]), losses(logits, ids), rows]
+    })
+}"""
+GREEDY = """async ([module, text, count]) => {
+    const { following, load } = await import(module)
+    const model = await load()
+    for (let i = 0; i < count; i++) text += following(model, text, new Set(), 0, null)
+    return text
+}"""
+DRAW = """async ([module, scores, temperature, seed]) => {
+    const { draw, random } = await import(module.replace("live-model.js", "model.js"))
+    const next = random(seed)
+    return Array.from({ length: 4000 }, () => draw(scores, temperature, next))
+}"""
+
+
+@pytest.fixture(scope="module")
+def stored(site):
+    """For each language the story's model, as the site's file has it."""
+    dtype, found = torch.get_default_dtype(), {}
+    for language in LANGUAGES:
+        names = {}
+        for section in ("text", "model", "load"):
+            exec(shown_section(f"live-model.pycon:{section}", language).code, names)
+        folder = site / ("" if language == "en" else language) / "data" / "live-model"
+        model, header = names["load"](folder / "model.bin")
+        found[language] = types.SimpleNamespace(model=model, header=header, folder=folder, **names)
+    torch.set_default_dtype(dtype)
+    return found
+
+
+def home_of(home, language):
+    return home + ("" if language == "en" else f"{language}/") + "assets/live-model.js"
+
+
+def heads_of(names):
+    return [(int(layer) - 1, int(head) - 1) for layer, head in (n.split(".") for n in names)]
+
+
+@torch.no_grad()
+def in_python(story, text, off=()):
+    """Numbers of the characters, logits, losses and weights, with some heads off."""
+    ids = story.encode(text)[-story.L :]
+    projections = [block.attention.out_proj for block in story.model.blocks]
+    with replace_heads(projections, story.H, heads_of(off)):
+        found = attention_maps(story.model, ids[None])
+    logits = found.output[0]
+    surprise = -logits.log_softmax(dim=-1)
+    losses = [None] + [
+        surprise[i - 1, ids[i]].item() if ids[i] < story.C else None for i in range(1, len(ids))
+    ]
+    return ids.tolist(), logits, losses, torch.cat(found.maps)
+
+
+def texts(story, count):
+    """Random characters, known ones and others, and pieces of text, with some heads off."""
+    draw = random.Random(0)
+    some = story.letters + "§🐱\u00e9\U00020000"
+    every = [f"{n}.{h}" for n in (1, 2) for h in (1, 2, 3, 4)]
+    lengths = [1, 2, 63, 64, 65, 90] + [draw.randint(1, 80) for _ in range(count - 6)]
+    for i, length in enumerate(lengths):
+        start = draw.randrange(len(story.text) - 90)
+        known = story.text[start : start + length]
+        text = known if i % 2 else "".join(draw.choices(some, k=length))
+        yield text, draw.sample(every, draw.randint(1, 8)) if i % 3 == 0 else []
+
+
+@each_language
+def test_the_page_computes_what_python_computes(open_page, home, stored, language):
+    story = stored[language]
+    page = open_page(address(language, "live-model.md"))
+    asked = list(texts(story, 110))
+    assert sum(bool(off) for _, off in asked) > 30
+    assert any(story.C in story.encode(text) for text, _ in asked)
+    for start in range(0, len(asked), 10):
+        some = asked[start : start + 10]
+        for each, (ids, logits, losses, rows) in zip(
+            some, page.evaluate(ASK, [home_of(home, language), some]), strict=True
+        ):
+            right = in_python(story, *each)
+            assert ids == right[0]
+            found = torch.tensor(logits, dtype=torch.float64)
+            torch.testing.assert_close(found, right[1], **ROUNDINGS)
+            assert losses == pytest.approx(right[2], rel=1e-9, abs=1e-9)
+            for found, weights in zip(rows, right[3], strict=True):
+                for head, map_ in zip(found, weights, strict=True):
+                    for i, row in enumerate(head):  # none that comes later
+                        expected = map_[i, : i + 1]
+                        torch.testing.assert_close(
+                            torch.tensor(row, dtype=torch.float64), expected, **ROUNDINGS
+                        )
+                        assert map_[i, i + 1 :].sum() == 0
+
+
+@each_language
+def test_the_page_writes_what_python_writes(open_page, home, stored, language):
+    story = stored[language]
+    page = open_page(address(language, "live-model.md"))
+    for text in (story.header["example"], story.letters[5], "§" + story.text[200:290]):
+        expected = text
+        for _ in range(25):
+            logits = in_python(story, expected)[1]
+            expected += story.letters[logits[-1].argmax()]
+        assert page.evaluate(GREEDY, [home_of(home, language), text, 25]) == expected
+
+
+def test_draws_follow_the_chances(open_page, home):
+    page = open_page("live-model/")
+    scores = [0.5, -1.0, 2.0, 0.0]
+    for temperature in (0.5, 1.0, 1.5):
+        ask = [home_of(home, "en"), scores, temperature, 7]
+        drawn = page.evaluate(DRAW, ask)
+        chances = (torch.tensor(scores) / temperature).softmax(dim=-1)
+        shares = torch.tensor(drawn).bincount(minlength=4) / 4000
+        assert (shares - chances).abs().max() < 0.03  # four times the standard error at 1/2
+        assert page.evaluate(DRAW, ask) == drawn
+    assert page.evaluate(DRAW, [home_of(home, "en"), scores, 1.0, 8]) != drawn
+
+
+@each_language
+def test_the_file_is_small_and_the_example_is_held_out(stored, language):
+    story = stored[language]
+    assert (story.folder / "model.bin").stat().st_size < 250_000
+    assert story.header["example"] in story.text[story.cut :]
+    assert story.header["example"] not in story.text[: story.cut]
+
+
+# The widget
+
+
+def opened(open_page, language, **options):
+    page = open_page(address(language, "live-model.md"), **options)
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda line: line.type == "error" and errors.append(line.text))
+    widget = page.locator("[data-widget=live-model]")
+    widget.scroll_into_view_if_needed()
+    widget.locator("textarea").wait_for()
+    return page, widget, errors
+
+
+def mean(losses):
+    known = [loss for loss in losses if loss is not None]
+    return sum(known) / len(known)
+
+
+@each_language
+def test_reader_types_and_switches_heads_off(open_page, stored, language):
+    story = stored[language]
+    page, widget, errors = opened(open_page, language)
+    text = {"en": "‘Off with his head!’ said the §", "zh": "白发何人问，青山§剑归"}[language]
+    widget.locator("textarea").fill(text)
+    said = widget.locator(".mh-said")
+    assert f" {mean(in_python(story, text)[2]):.2f}" in said.inner_text()
+    assert "§" in said.inner_text()
+    for box in ("head-1.2", "head-1.4"):
+        widget.locator(f"[name='{box}']").focus()
+        page.keyboard.press("Space")
+    numbers = [mean(in_python(story, text, off)[2]) for off in (["1.2", "1.4"], [])]
+    shown = said.inner_text()
+    assert shown.index(f" {numbers[0]:.2f}") < shown.index(f" {numbers[1]:.2f}")
+    cards = widget.locator(".mh-head-card")
+    page.wait_for_function("document.querySelectorAll('.mh-head-card output')[7].value != ''")
+    for place, name in enumerate(f"{n}.{h}" for n in (1, 2) for h in (1, 2, 3, 4)):
+        effect = mean(in_python(story, text, [name])[2]) - numbers[1]
+        written = cards.nth(place).locator("output").inner_text().replace("−", "-")
+        assert float(written) == pytest.approx(effect, abs=0.0051)
+    assert cards.locator(":not(:checked)[type=checkbox]").count() == 2
+    assert errors == []
+
+
+@each_language
+def test_reader_chooses_a_character_and_a_head(open_page, stored, language):
+    story = stored[language]
+    page, widget, errors = opened(open_page, language)
+    text = story.header["example"]
+    _, logits, losses, maps = in_python(story, text)
+    letters = widget.locator(".mh-letters button")
+    assert letters.count() == len(text)
+    letters.nth(10).click()
+    page.keyboard.press("ArrowLeft")
+    assert letters.nth(9).evaluate("each => each === document.activeElement")
+    widget.locator(".mh-head-card button").nth(2).click()
+    about = widget.locator(".mh-sum").inner_text()
+    assert f"{losses[9]:.2f} · " in about
+    weights = maps[0, 2, 9, :10]
+    assert f"{weights.max():.2f}" in about
+    marks = letters.evaluate_all(
+        "all => all.map(e => Number(e.style.getPropertyValue('--weight')))"
+    )
+    assert marks[:10] == pytest.approx(weights.tolist(), abs=0.00051)
+    assert marks[10:] == [0] * (len(text) - 10)
+    chances, order = logits[9].softmax(dim=-1).sort(descending=True)
+    rows = widget.locator(".mh-expected tr")
+    assert rows.count() == 8
+    names = {" ": "␣", "\n": "↵"}
+    first = story.letters[order[0]]
+    assert rows.nth(0).locator("th").inner_text() == names.get(first, first)
+    assert f"{100 * chances[0]:.0f} %" in rows.nth(0).inner_text()
+    canvas = widget.locator(".mh-map canvas")
+    canvas.focus()
+    page.keyboard.press("ArrowDown")  # to 10, which then looks at itself
+    page.keyboard.press("ArrowLeft")
+    assert f"{maps[0, 2, 10, 8]:.2f}" in widget.locator(".mh-sum").inner_text()
+    assert errors == []
+
+
+def pixels(page):
+    return page.evaluate("""() => {
+        const all = [...document.querySelectorAll('.mh-head-card canvas')]
+        return all.map(each => {
+        const { data } = each.getContext('2d').getImageData(0, 0, each.width, each.height)
+        return Array.from({ length: each.width ** 2 }, (_, i) => data[4 * i + 3] / 255)
+    })}""")
+
+
+def test_maps_show_the_weights(open_page, stored):
+    story = stored["en"]
+    page, _, _ = opened(open_page, "en")
+    maps = in_python(story, story.header["example"])[3].flatten(0, 1)
+    for found, right in zip(pixels(page), maps, strict=True):
+        assert (torch.tensor(found).view_as(right) - right).abs().max() < 0.005
+
+
+@each_language
+def test_reader_lets_it_write(open_page, language):
+    page, widget, errors = opened(open_page, language)
+    field, write = widget.locator("textarea"), widget.locator(".mh-buttons button").first
+    before, name = field.input_value(), write.inner_text()
+    write.click()
+    page.wait_for_function(
+        "length => document.querySelector('textarea').value.length > length + 4", arg=len(before)
+    )
+    assert write.inner_text() != name
+    write.click()
+    after = field.input_value()
+    page.wait_for_timeout(300)
+    assert field.input_value() == after
+    assert after.startswith(before)
+    widget.locator("button[type=reset]").click()
+    page.wait_for_timeout(50)
+    assert field.input_value() == before
+    write.click()  # from the same seed, the same again
+    page.wait_for_function(
+        "length => document.querySelector('textarea').value.length >= length", arg=len(after)
+    )
+    assert field.input_value().startswith(after)
+    assert errors == []
+
+
+def test_without_motion_it_writes_at_once(open_page):
+    _, widget, _ = opened(open_page, "en", reduced_motion="reduce")
+    field = widget.locator("textarea")
+    before = field.input_value()
+    widget.locator(".mh-buttons button").first.click()
+    assert len(field.input_value()) == len(before) + 40
+
+
+@each_language
+def test_nothing_typed_and_typing_in_steps(open_page, language):
+    page, widget, errors = opened(open_page, language)
+    field, said = widget.locator("textarea"), widget.locator(".mh-said")
+    field.fill("")
+    empty = said.inner_text()
+    assert empty
+    assert not widget.locator(".mh-letters").is_visible()
+    steps = """([composing, kind, value]) => {
+        const field = document.querySelector('textarea')
+        field.value = value
+        const init = { bubbles: true, isComposing: composing }
+        const kinds = { input: InputEvent, compositionend: CompositionEvent }
+        field.dispatchEvent(new kinds[kind](kind, init))
+    }"""
+    page.evaluate(steps, [True, "input", "qing"])
+    assert said.inner_text() == empty  # still being composed
+    page.evaluate(steps, [False, "compositionend", "青山"])
+    assert said.inner_text() != empty
+    assert widget.locator(".mh-letters button").all_inner_texts() == ["青", "山"]
+    field.fill("\n" * 70 + "a")
+    assert widget.locator(".mh-letters button").count() == 64
+    assert errors == []
+
+
+def test_a_keyboard_has_other_quotation_marks(open_page):
+    _, widget, _ = opened(open_page, "en")
+    widget.locator("textarea").fill("don't")
+    assert widget.locator(".mh-letters button").nth(3).inner_text() == "’"
+
+
+@each_language
+def test_it_fits_a_phone(open_page, language):
+    page, widget, errors = opened(
+        open_page, language, viewport={"width": 360, "height": 740}, has_touch=True
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    size = widget.locator(".mh-map-top span").first.evaluate("e => e.getBoundingClientRect().width")
+    assert size > 9
+    widget.locator(".mh-letters button").nth(3).tap()
+    assert widget.locator(".mh-letters button").nth(3).get_attribute("aria-pressed") == "true"
+    assert errors == []
+
+
+def test_weights_that_cannot_be_had_are_missed_politely(browser, home):
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/model.bin", lambda route: route.fulfill(status=404))
+    page.goto(home + "live-model/")
+    alert = page.locator("[data-widget=live-model] [role=alert]")
+    page.locator("[data-widget=live-model]").scroll_into_view_if_needed()
+    alert.wait_for()
+    assert "404" in alert.inner_text()
+    page.unroute("**/model.bin")
+    page.locator("[data-widget=live-model] button").click()
+    page.locator("[data-widget=live-model] textarea").wait_for()
+    context.close()
+
+
+@each_language
+def test_the_home_page_loads_the_model_when_asked(open_page, language):
+    page = open_page(address(language, "index.md"))
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    widget = page.locator("[data-widget=live-model]")
+    widget.scroll_into_view_if_needed()
+    page.wait_for_timeout(300)
+    assert not [url for url in asked if url.endswith("model.bin")]
+    before = widget.bounding_box()["height"]
+    widget.locator("button").click()
+    page.wait_for_function("document.querySelectorAll('.mh-letters span').length > 5")
+    length = widget.locator(".mh-letters").inner_text()
+    page.wait_for_timeout(600)
+    assert widget.locator(".mh-letters").inner_text() != length
+    widget.locator("button").click()
+    assert widget.bounding_box()["height"] == pytest.approx(before, abs=40)
+    assert [url for url in asked if url.endswith("model.bin")]

@@ -3,9 +3,9 @@
 A story is a doctest (docs/stories/*.pycon): what it prints must be what its file says. A lab
 (docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
 filed in .cache/stories under a hash of all that they depend on (of the package, the modules that
-the story reaches), whole or not at all. What a story writes into the folder that the variable
-MHATTN_FILES names is filed with them, and published under data/ for its page. Before a story runs
-that reads a trained model, `models.fetch` gets it.
+the story reaches; of docs/data, the files that it names), whole or not at all. What a story writes
+into the folder that the variable MHATTN_FILES names is filed with them, and published under data/
+for its page. Before a story runs that reads a trained model, `models.fetch` gets it.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
 prints now into its file; with `--arithmetic` it runs every story as other processors compute.
@@ -39,6 +39,7 @@ RUNNER = [f"mhsite/{name}.py" for name in ("source", "runner", "grids", "svg")] 
 PRELOAD = ["torch", "matplotlib.pyplot", "mhsite.runner"]
 # mhattn.masks, or what an import from mhattn names; an import of it under another name is of all.
 IMPORT = re.compile(r"\bmhattn\.(\w+)|\bfrom mhattn import (?:\(([^)]*)\)|(.*))")
+DATA = re.compile(r"\bdocs/data/[\w./-]*\w")
 IMPORT_OF_ALL = re.compile(r"\bimport mhattn as\b|\bfrom mhattn import \*")
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
 MODULE_OF = runpy.run_path(str(ROOT / "mhattn" / "__init__.py"))["MODULE_OF"]
@@ -112,10 +113,18 @@ def reached(text: str, package: dict[str, str]) -> list[str]:
     return sorted(found)
 
 
+def data_of(text: str) -> list[Path]:
+    """The files of docs/data that a story names, and those in folders that it names."""
+    named = (ROOT / name for name in sorted(set(DATA.findall(text))))
+    found = [[path] if path.is_file() else sorted(path.glob("*")) for path in named]
+    return [path for paths in found for path in paths if path.is_file()]
+
+
 def result_folder(story: Path, device: str, package: dict[str, str]) -> Path:
     """Where a story's results are, or will be: ``package`` is what `dependencies` gave."""
     text = story.read_text(encoding="utf-8")
     parts = [text, device, package[""], *(package[name] for name in reached(text, package))]
+    parts += [file_hash(path) for path in data_of(text)]
     if needed := models.needed_by(story):
         parts += [model.member_sha256 for model in needed]
         parts += [f"{name} {version(name)}" for name in models.READERS]
@@ -135,10 +144,14 @@ def is_whole(folder: Path) -> bool:
 def file_hashes(folder: Path) -> dict[str, str]:
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest()
+        name: file_hash(path)
         for name, path in files.items()
         if path.is_file() and name != "manifest.json"
     }
+
+
+def file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def differences(folder: Path) -> list[str]:

@@ -33,6 +33,31 @@ def test_code_reaches(text, modules):
     assert stories.reached(text, PACKAGE) == sorted(modules)
 
 
+def test_results_depend_on_the_data_that_a_story_names(tmp_path, monkeypatch):
+    monkeypatch.setattr(stories, "ROOT", tmp_path)
+    texts = tmp_path / "docs" / "data" / "texts"
+    texts.mkdir(parents=True)
+    other, named = texts / "other.txt", texts / "named.txt"
+    folders = {}
+    for name, place in {"file": "texts/named.txt", "folder": "texts"}.items():
+        folders[name] = tmp_path / f"{name}.pycon"
+        folders[name].write_text(f'>>> Path("docs/data/{place}")\n', encoding="utf-8")
+
+    def places():
+        package = {"": "the rest"}
+        return {name: stories.result_folder(s, "cpu", package) for name, s in folders.items()}
+
+    other.write_text("a", encoding="utf-8")
+    named.write_text("a", encoding="utf-8")
+    first = places()
+    other.write_text("b", encoding="utf-8")
+    second = places()
+    named.write_text("b", encoding="utf-8")
+    third = places()
+    assert first["file"] == second["file"] != third["file"]
+    assert len({first["folder"], second["folder"], third["folder"]}) == 3
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_a_story_that_hides_an_import_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(stories, "CACHE", tmp_path / "stories")

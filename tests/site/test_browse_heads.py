@@ -458,7 +458,7 @@ def test_a_link_changes_the_state_and_back_leads_back(open_page, language):
 def test_a_slow_file_does_not_replace_a_later_choice(open_page, site):
     page, widget = opened(open_page, "en")
     waiting = []
-    page.route("**/code.bin", waiting.append)
+    page.route("**/code.bin", lambda route: waiting.append(route))
     widget.locator("[name=sentence]").select_option("code")
     widget.locator("[name=sentence]").select_option("list")
     page.wait_for_function("location.search.includes('sentence=list')")

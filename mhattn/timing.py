@@ -183,14 +183,14 @@ def measure_flops(fn: Callable[..., Any], *inputs: Any) -> Flops:
     """
     if not callable(fn):
         raise TypeError(f"fn must be a function, got {type(fn).__name__}")
-    counter = _CountFlops()  # type: ignore[no-untyped-call]
+    counter = CountFlops()  # type: ignore[no-untyped-call]
     with torch.compiler.set_stance("force_eager"), counter:
         fn(*inputs)
     by_operator = {name: count for name, count in counter.counts.items() if count}
     return Flops(sum(by_operator.values()), by_operator)
 
 
-class _CountFlops(TorchDispatchMode):
+class CountFlops(TorchDispatchMode):
     """Sees each operator before it runs: one made of others is taken apart, the rest counted."""
 
     supports_higher_order_operators = True
@@ -228,13 +228,13 @@ class _CountFlops(TorchDispatchMode):
 
 
 # --8<-- [start:formulas]
-def _attention(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+def attention_flops(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
     """Scores and mix, for each query head: ``(B, H, L, D)``, ``(B, H_kv, S, D)`` and D_v."""
     scores: int = math.prod(query.shape[:-1]) * key.shape[-2]
     return 2 * scores * (query.shape[-1] + value.shape[-1])
 
 
-def _attention_backward(
+def attention_backward_flops(
     grad_output: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
 ) -> int:
     """The scores again, and a gradient for each of the four factors."""
@@ -242,23 +242,23 @@ def _attention_backward(
     return 2 * scores * (3 * query.shape[-1] + 2 * value.shape[-1])
 
 
-def _flex_backward(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
-    return _attention_backward(query, query, key, value)
+def flex_backward_flops(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    return attention_backward_flops(query, query, key, value)
 
 
-def _torch_layer(x: Tensor, *_: Any, **__: Any) -> int:
+def torch_layer_flops(x: Tensor, *_: Any, **__: Any) -> int:
     """The fast path of `torch.nn.MultiheadAttention`, which is self-attention: ``(B, L, E)``."""
     B, L, E = x.shape
     return 8 * B * L * E * E + 4 * B * L * L * E
 
 
-def _torch_block(x: Tensor, *options: Any, **_: Any) -> int:
+def torch_block_flops(x: Tensor, *options: Any, **_: Any) -> int:
     """The fast path of `torch.nn.TransformerEncoderLayer`: the layer and two matrices."""
     tokens, up = math.prod(x.shape[:-1]), options[13]
-    return _torch_layer(x) + 2 * tokens * 2 * int(up.numel())
+    return torch_layer_flops(x) + 2 * tokens * 2 * int(up.numel())
 
 
-def _convolution_backward(
+def convolution_backward_flops(
     grad_output: Tensor, x: Tensor, weight: Tensor, *options: Any, **_: Any
 ) -> int:
     """As much as forwards, for each of the two gradients that is asked for; groups or not."""
@@ -267,12 +267,12 @@ def _convolution_backward(
     return 2 * x.shape[0] * places * weight.numel() * int(sum(asked[:2]))
 
 
-def _vectors(left: Tensor, *_: Any, **__: Any) -> int:
+def vector_flops(left: Tensor, *_: Any, **__: Any) -> int:
     """A matrix and a vector, or two vectors: each number of the left one is needed once."""
     return 2 * left.numel()
 
 
-def _added(start: Tensor, left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+def added_flops(start: Tensor, left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
     """A product that is added to ``start``."""
     return 2 * left.numel() * (right.shape[-1] if right.ndim > 1 else 1)
 
@@ -281,17 +281,17 @@ _aten, _higher = torch.ops.aten, torch.ops.higher_order
 _fused = [f"flash_attention{end}" for end in ("", "_for_cpu")] + ["efficient_attention"]
 _fused += ["cudnn_attention", "fused_attention_overrideable"]
 FORMULAS: dict[Any, Callable[..., int]] = {
-    _aten._native_multi_head_attention: _torch_layer,
-    _aten._transformer_encoder_layer_fwd: _torch_block,
-    _aten.convolution_backward: _convolution_backward,  # torch's is wrong for groups
-    **dict.fromkeys([_aten.mv, _aten.dot, _aten.vdot], _vectors),
-    **dict.fromkeys([_aten.addmv, _aten.addbmm, _aten._addmm_activation], _added),
-    **dict.fromkeys([_aten.addmm_, _aten.addmv_, _aten.addbmm_, _aten.baddbmm_], _added),
-    _higher.flex_attention: _attention,
-    _higher.flex_attention_backward: _flex_backward,
+    _aten._native_multi_head_attention: torch_layer_flops,
+    _aten._transformer_encoder_layer_fwd: torch_block_flops,
+    _aten.convolution_backward: convolution_backward_flops,  # torch's is wrong for groups
+    **dict.fromkeys([_aten.mv, _aten.dot, _aten.vdot], vector_flops),
+    **dict.fromkeys([_aten.addmv, _aten.addbmm, _aten._addmm_activation], added_flops),
+    **dict.fromkeys([_aten.addmm_, _aten.addmv_, _aten.addbmm_, _aten.baddbmm_], added_flops),
+    _higher.flex_attention: attention_flops,
+    _higher.flex_attention_backward: flex_backward_flops,
 }
 for _name in _fused:
-    for _end, _formula in (("", _attention), ("_backward", _attention_backward)):
+    for _end, _formula in (("", attention_flops), ("_backward", attention_backward_flops)):
         if hasattr(_aten, f"_scaled_dot_product_{_name}{_end}"):  # as this version of torch has it
             FORMULAS[getattr(_aten, f"_scaled_dot_product_{_name}{_end}")] = _formula
 MULTIPLIES = re.compile(  # by its name; without a formula its products would count as nothing

@@ -151,7 +151,9 @@ def test_a_story_imports_once_and_shows_in_each_section(tmp_path, monkeypatch):
     texts = {name: table(numbers, "abcd", "abcd", digits=1) for name, numbers in scores.items()}
     file = tmp_path / "story.pycon"
     file.write_text(STORY.format(*texts.values()), encoding="utf-8")
-    monkeypatch.setattr(runner, "prepare", lambda: None)  # this process is not the story's own
+    monkeypatch.setattr(
+        runner, "prepare", lambda files: None
+    )  # this process is not the story's own
     assert runner.run(file, tmp_path, "cpu") == []
     outputs = json.loads((tmp_path / "outputs.json").read_text(encoding="utf-8"))
     for name, numbers in scores.items():

@@ -159,7 +159,7 @@ def opened(open_page, language, **options):
     page.on("console", lambda line: line.type == "error" and errors.append(line.text))
     widget = page.locator("[data-widget=live-model]")
     widget.scroll_into_view_if_needed()
-    widget.locator("textarea").wait_for()
+    widget.locator(".mh-map-top span").first.wait_for()  # the model has read its text
     return page, widget, errors
 
 

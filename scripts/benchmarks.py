@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 import torch
-from rounds import EMBED_DIM, benchmark, quartiles, ratios
+from rounds import EMBED_DIM, anywhere, benchmark, quartiles, ratios
 from torch import nn
 from torch._inductor.utils import fresh_cache
 from torch.nn.attention.flex_attention import (
@@ -42,12 +42,13 @@ def one_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> t
     return torch.cat([attention(*head) for head in heads], dim=1)
 
 
+@anywhere
 @benchmark
-def serial_heads(rounds: int) -> dict:
+def serial_heads(rounds: int, device: str = "cpu") -> dict:
     """The heads of one layer one after another, and all at once, at equal width."""
     rows = []
     for length in (32, 256, 1024):
-        x = torch.randn(3, 1, length, EMBED_DIM)
+        x = torch.randn(3, 1, length, EMBED_DIM, device=device)
         for num_heads in (1, 2, 8, 32):
             heads = [split_heads(tensor, num_heads) for tensor in x]
             calls = {
@@ -88,13 +89,14 @@ def layers(rounds: int) -> dict:
     }
 
 
+@anywhere
 @benchmark
-def linear_time(rounds: int) -> dict:
+def linear_time(rounds: int, device: str = "cpu") -> dict:
     """Linear attention against the fused softmax attention, 8 heads of 64, over growing lengths."""
     rows = []
     for keys, is_causal in (("j ≤ n", False), ("j ≤ i", True)):
         for length in (64, 256, 1024, 4096, 16384):
-            heads = torch.randn(3, 1, 8, length, 64)
+            heads = torch.randn(3, 1, 8, length, 64, device=device)
             calls = {
                 name: lambda run=run, heads=heads, is_causal=is_causal: run(
                     *heads, is_causal=is_causal
@@ -255,12 +257,13 @@ def relative(rounds: int) -> dict:
     return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}
 
 
+@anywhere
 @benchmark
-def circuits(rounds: int) -> dict:
+def circuits(rounds: int, device: str = "cpu") -> dict:
     """The singular values of a head's QK circuit, head size 64, without and with the product."""
     rows = []
     for width in (256, 512, 1024):
-        query, key = torch.randn(2, 64, width) / width**0.5
+        query, key = torch.randn(2, 64, width, device=device) / width**0.5
         calls = {
             "product": lambda q=query, k=key: torch.linalg.svdvals(q.T @ k),
             "core": lambda q=query, k=key: spectrum(circuit_core(q, k)).singular_values,

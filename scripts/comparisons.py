@@ -14,7 +14,7 @@ import peers as builders
 import torch
 import torch.nn.functional as F
 from mhsite.source import DOCS
-from rounds import EMBED_DIM, benchmark, quartiles, ratios
+from rounds import EMBED_DIM, anywhere, benchmark, quartiles, ratios
 from torch import Tensor, nn
 
 from mhattn import (
@@ -239,11 +239,12 @@ def roofline(rounds: int) -> dict:
     return {"columns": columns, "units": units, "rows": rows}
 
 
+@anywhere
 @benchmark
-def decode(rounds: int) -> dict:
+def decode(rounds: int, device: str = "cpu") -> dict:
     """One new token, 32 query heads, 8192 tokens in the cache, fewer and fewer of its heads."""
-    query = torch.randn(1, 32, 1, 64)
-    caches = {heads: torch.randn(2, 1, heads, 8192, 64) for heads in (32, 8, 1)}
+    query = torch.randn(1, 32, 1, 64, device=device)
+    caches = {h: torch.randn(2, 1, h, 8192, 64, device=device) for h in (32, 8, 1)}
     sdpa = F.scaled_dot_product_attention
     calls: dict[Any, Call] = {}
     for heads, cache in caches.items():

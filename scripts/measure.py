@@ -1,8 +1,9 @@
 """Measure what depends on the machine, and file it for the pages that show it.
 
-`python scripts/measure.py` writes docs/data/measured/<name>.json for every benchmark of
-benchmarks.py, comparisons.py and counters.py; with names, only those. A page shows one by
-`<!-- measured NAME | heading | … -->`.
+`python scripts/measure.py` writes docs/data/measured/<device>/<name>.json for every benchmark of
+benchmarks.py, comparisons.py and counters.py; with names, only those. `--device cuda` measures on
+the GPU, all that don't need a CPU. A page shows one by `<!-- measured NAME | heading | … -->`, with
+a table for each device.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ import benchmarks  # noqa: F401, registers its benchmarks
 import comparisons  # noqa: F401, and these
 import counters  # noqa: F401, and these
 import torch
-from mhsite.source import DOCS, ROOT
-from rounds import BENCHMARKS
+from mhsite.measured import FOLDER, slug
+from mhsite.source import ROOT
+from rounds import ANYWHERE, BENCHMARKS
 
-FOLDER = DOCS / "data" / "measured"
 
-
-def device_name() -> str:
-    """The processor in the maker's words."""
+def processor() -> str:
+    """In the maker's words."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -36,17 +36,20 @@ def device_name() -> str:
 
 def commit() -> str:
     """The commit that is measured, and whether there was more than that; measurements aside."""
-    others = f":!{FOLDER.relative_to(ROOT).as_posix()}"
-    asked = ["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", ".", others]
+    others = [".", ":!docs/data/measured"]
+    asked = ["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", *others]
     options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": ROOT}
     head, changed = (subprocess.run(["git", *a], **options).stdout.strip() for a in asked)
     return head + ("-dirty" if changed else "")
 
 
-def provenance(rounds: int) -> dict:
-    """What the numbers were made with."""
-    return {
-        "device": device_name(),
+def provenance(rounds: int, device: str = "cpu") -> dict:
+    """What the numbers were made with; ``device`` is torch's name of it."""
+    about = {"device": processor(), "cores": os.cpu_count()}
+    if device != "cpu":
+        name = torch.cuda.get_device_name(device)
+        about = {"device": name, "cuda": torch.version.cuda, "host": processor()}
+    return about | {
         "threads": 1,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -56,31 +59,37 @@ def provenance(rounds: int) -> dict:
     }
 
 
-def write(name: str, found: dict) -> None:
-    """One row a line; the file appears whole or not at all."""
+def write(name: str, found: dict) -> Path:
+    """One row a line, in the folder of its device; the file appears whole or not at all."""
     rows = ",\n    ".join(json.dumps(row, ensure_ascii=False) for row in found["rows"])
     head = json.dumps({k: v for k, v in found.items() if k != "rows"}, indent=2, ensure_ascii=False)
     text = head.removesuffix("\n}") + f',\n  "rows": [\n    {rows}\n  ]\n}}\n'
-    FOLDER.mkdir(exist_ok=True)
-    draft = FOLDER / f".{name}.{os.getpid()}"
+    folder = FOLDER / slug(found["provenance"]["device"])
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{name}.{os.getpid()}"
     draft.write_text(text, encoding="utf-8", newline="\n")
-    draft.replace(FOLDER / f"{name}.json")
+    return draft.replace(folder / f"{name}.json")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; default: all")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--device", default="cpu", help="of torch, as cuda or cuda:1")
     options = parser.parse_args()
+    there = BENCHMARKS if options.device == "cpu" else ANYWHERE
     for name in options.names:
-        if name not in BENCHMARKS:
-            parser.error(f"there is no benchmark {name!r}, only {', '.join(BENCHMARKS)}")
-    for name in options.names or BENCHMARKS:
+        if name not in there:
+            on = f" on {options.device}" if name in BENCHMARKS else ""
+            parser.error(f"there is no benchmark {name!r}{on}, only {', '.join(there)}")
+    for name in options.names or there:
         torch.manual_seed(0)
         with torch.no_grad():
-            measured = BENCHMARKS[name](options.rounds)
-        write(name, {"provenance": provenance(options.rounds), **measured})
-        print(f"{name}: {len(measured['rows'])} rows")
+            where = [options.device] if name in ANYWHERE else []
+            measured = BENCHMARKS[name](options.rounds, *where)
+        about = provenance(options.rounds, options.device) | measured.pop("provenance", {})
+        path = write(name, {"provenance": about, **measured})
+        print(f"{name}: {len(measured['rows'])} rows, filed under {path.parent.name}")
     return 0
 
 

@@ -7,12 +7,19 @@ from collections.abc import Callable
 import torch
 
 BENCHMARKS: dict[str, Callable[[int], dict]] = {}
+ANYWHERE: dict[str, Callable[[int, str], dict]] = {}
 EMBED_DIM = 512
 
 
 def benchmark(function: Callable[[int], dict]) -> Callable[[int], dict]:
     """Register a benchmark under its name; it takes how many rounds to make."""
     BENCHMARKS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+def anywhere(function: Callable[..., dict]) -> Callable[..., dict]:
+    """Above `benchmark`: this one takes torch's name of a device as well; the others need a CPU."""
+    ANYWHERE[function.__name__.replace("_", "-")] = function
     return function
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from markdown import Markdown
 
-from mhsite import extension, javascript, katex, notebook, pieces, results, search
+from mhsite import extension, javascript, katex, measured, notebook, pieces, results, search
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT
 
@@ -53,8 +53,7 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
-    for path in sorted((DOCS / "data" / "measured").glob("*.json")):
-        found[f"data/measured/{path.name}"] = path
+    found |= measured.published()
     found |= {f"data/{name}": path for name, path in results.files(language).items()}
     found |= {f"figures/{name}": svg for name, svg in results.figures(language).items()}
     found["assets/katex/katex.min.css"] = katex.stylesheet()

@@ -1,17 +1,18 @@
-"""The site's tables, bibliography, glossary, measurements and known models, as Markdown."""
+"""The site's tables, bibliography, glossary and known models, as Markdown."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mhattn.model_sizes import known_model, known_models
+from mhsite import measured
+from mhsite.measured import table_markdown
 from mhsite.page import Block, Page, Span, keys, read, with_spans
 from mhsite.settings import settings
-from mhsite.source import DOCS, ROOT, SourceError, of_file
+from mhsite.source import DOCS, SourceError, of_file
 
 CITED = {"en": (" and ", " et al.", ", "), "zh": ("、", " 等", "，")}
 CITING = {"en": ("Cited in ", ", ", "."), "zh": ("引用于", "、", "。")}
@@ -19,26 +20,9 @@ NAMES = {
     "en": {"torch": "PyTorch", "hf": "Hugging Face", "paper": "Papers", "also": "Also"},
     "zh": {"torch": "PyTorch", "hf": "Hugging Face", "paper": "论文", "also": "又称"},
 }
-MEASURED = {
-    "en": "Measured on {device}, threads: {threads}; Python {python}, torch {torch}; {date}, "
-    "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data}), "
-    "[code that measured them]({code})",
-    "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
-    "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})，[测量代码]({code})",
-}
-COUNTED = {  # nothing but counts: each round would find the same
-    "en": MEASURED["en"].replace("Medians of {rounds} rounds, in brackets the quartiles", "Counts"),
-    "zh": MEASURED["zh"].replace("数值为 {rounds} 轮的中位数，括号内为四分位数", "数值为计数"),
-}
 SOURCES = {
     "en": {"owner": "owner", "library": "library", "paper": "paper"},
     "zh": {"owner": "官方", "library": "软件库", "paper": "论文"},
-}
-UNITS = {
-    "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
-    "flops_per_second": [(1e9, "GFLOP/s"), (1e12, "TFLOP/s")],
-    "bytes_per_second": [(1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")],
-    "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
 }
 
 
@@ -86,7 +70,7 @@ def citation(span: Span, language: str, url: Callable[[str], str]) -> str:
 
 
 def table(block: Block, language: str, url: Callable[[str], str]) -> str:
-    """``<!-- measured NAME | heading | … -->`` is docs/data/measured/NAME.json under headings.
+    """``<!-- measured NAME | heading | … -->`` is docs/data/measured/*/NAME.json under headings.
 
     ``<!-- models | heading | … -->`` is mhattn/model_sizes.toml; bibliography and glossary have
     no headings. ``url`` gives the address of a file of the site.
@@ -94,7 +78,7 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     kind, _, name = block.value.partition(" ")
     headings = [heading.strip() for heading in block.title.split("|")] if block.title else []
     if kind == "measured":
-        return measured_markdown(name, headings, language, url)
+        return measured.markdown(name, headings, language, url)
     if block.value == "models":
         return models_markdown(headings, language)
     if block.value == "bibliography" and not headings:
@@ -104,73 +88,12 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     raise SourceError(f"{block.text.strip()} names no table")
 
 
-def measured_markdown(
-    name: str, headings: list[str], language: str, url: Callable[[str], str]
-) -> str:
-    """A table of measurements, and below it what they were made with."""
-    file = DOCS / "data" / "measured" / f"{name}.json"
-    if not file.is_file():
-        raise SourceError(f"there is no docs/data/measured/{name}.json")
-    found = json.loads(file.read_text(encoding="utf-8"))
-    if len(headings) != len(found["columns"]):
-        raise SourceError(
-            f"measured {name} has columns {found['columns']}, got headings {headings}"
-        )
-    units = [found["units"].get(column, "") for column in found["columns"]]
-    rows = [[cell(*pair) for pair in zip(row, units, strict=True)] for row in found["rows"]]
-    table = _table(headings, rows)
-    about = found["provenance"] | {"data": url(f"data/measured/{name}.json")}
-    about["code"] = code_url(name, about["commit"])
-    timed = any(isinstance(value, list) for row in found["rows"] for value in row)
-    text = (MEASURED if timed else COUNTED)[language].format(**about)
-    return f"{table}\n\n{text}\n{{ .mh-measured }}"
-
-
-def code_url(name: str, commit: str) -> str:
-    """The script that measured a table, as it was then: no page shows it."""
-    start = f"\n@benchmark\ndef {name.replace('-', '_')}("
-    scripts = sorted((ROOT / "scripts").glob("*.py"))
-    files = [file.name for file in scripts if start in _text(file)]
-    if not files:
-        raise SourceError(f"no script has a benchmark {name!r}")
-    repository = settings()["repo_url"].rstrip("/")
-    return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{files[0]}"
-
-
-@of_file
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
-
-
-def cell(value: object, unit: str) -> str:
-    """A measurement as people write it: ``1.52 ms (1.50–1.61)``."""
-    numbers = value if isinstance(value, list) else [value]
-    if isinstance(value, str) or (not unit and isinstance(value, int)):
-        return f"{value:,}" if isinstance(value, int) else value
-    fitting = [pair for pair in UNITS.get(unit, [(1, "")]) if numbers[0] >= pair[0]]
-    size, symbol = (fitting or UNITS.get(unit, [(1, "")]))[-1 if fitting else 0]
-    first, *others = [_three_digits(number / size) for number in numbers]
-    spread = f" ({'–'.join(others)})" if others else ""
-    return f"{first} {symbol}".strip() + spread
-
-
-def _three_digits(number: float) -> str:
-    if number < 1:
-        return f"{number:.3g}"
-    return f"{number:,.{max(0, 3 - len(str(int(number))))}f}"
-
-
-def _table(headings: list[str], rows: list[list[str]]) -> str:
-    lines = [headings, ["---"] + ["--:"] * (len(headings) - 1), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
 def models_markdown(headings: list[str], language: str) -> str:
     """A row for each known model, with an anchor, its sizes, its cache and its source."""
     rows = [model_row(known_model(name), language) for name in known_models()]
     if len(headings) != len(rows[0]):
         raise SourceError(f"models has {len(rows[0])} columns, got headings {headings}")
-    return _table(headings, rows)
+    return table_markdown(headings, rows)
 
 
 def model_row(model, language: str) -> list[str]:

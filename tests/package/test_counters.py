@@ -7,7 +7,8 @@ import pytest
 import torch
 from mhsite.source import DOCS
 
-MEASURED = json.loads((DOCS / "data" / "measured" / "counters.json").read_text(encoding="utf-8"))
+FILE = DOCS / "data" / "measured" / "amd-epyc" / "counters.json"
+MEASURED = json.loads(FILE.read_text(encoding="utf-8"))
 FOUND = {row[0]: dict(zip(counters.COUNTERS, row[1:], strict=False)) for row in MEASURED["rows"]}
 
 

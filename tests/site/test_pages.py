@@ -2,13 +2,11 @@
 
 import copy
 import importlib.util
-import json
 import re
 import tomllib
 from collections import Counter
 from pathlib import Path
 
-import measure
 import pages
 import pytest
 import stories
@@ -384,7 +382,12 @@ $$
         ("picture-figure", "nosuch", 9, "no story draws figures/masks-in-practice/nosuch.svg"),
         ("-- b", "-- nosuch b", 11, "names no table"),
         ("-- bibliography", "-- bibliography | a", 11, "names no table"),
-        ("bibliography -->", "measured nosuch | a -->", 11, "no docs/data/measured/nosuch.json"),
+        (
+            "bibliography -->",
+            "measured nosuch | a -->",
+            11,
+            "no docs/data/measured/<device>/nosuch.json",
+        ),
         ("bibliography -->", "measured layers | a -->", 11, r"layers has columns \['length', "),
         ("bibliography -->", "models | a -->", 11, r"models has 8 columns, got headings \['a'\]"),
         ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
@@ -404,7 +407,7 @@ def test_fault_of_a_page_is_named_by_file_and_line(story_results, language, old,
         extension.check(parse(FAULTY.replace(old, new), path))
 
 
-# Models and measurements
+# Models
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -427,96 +430,6 @@ def test_models_are_shown_as_their_file_has_them(language):
     cache = {row[0].split('"')[3]: row[6] for row in rows[2:]}
     by_hand = {"bert-base": "–", "llama-3.1-8b": "128", "deepseek-v2": "67.5", "gpt-3-175b": "4608"}
     assert {name: cache[name] for name in by_hand} == by_hand
-
-
-def measured_files():
-    return sorted((DOCS / "data" / "measured").glob("*.json"))
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_measurements_are_what_pages_show(language):
-    kind = "measured "
-    shown = {v.removeprefix(kind) for v in values(language, "table") if v.startswith(kind)}
-    assert shown == {file.stem for file in measured_files()} == set(measure.BENCHMARKS)
-
-
-@pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
-def test_measurements_say_where_they_come_from(file):
-    found = json.loads(file.read_text(encoding="utf-8"))
-    assert set(found) == {"provenance", "columns", "units", "rows"}
-    assert set(found["provenance"]) == set(measure.provenance(1))
-    assert all(found["provenance"].values())
-    assert "dirty" not in found["provenance"]["commit"], "measured with code that is in no commit"
-    assert set(found["units"]) <= set(found["columns"])
-    for row in found["rows"]:
-        assert len(row) == len(found["columns"])
-        for median, low, high in (value for value in row if isinstance(value, list)):
-            assert low <= median <= high
-
-
-def drawn_files():
-    """Stories that draw measurements, each with a file that it reads: by its path or in a list."""
-    found = []
-    for story in sorted(STORIES.glob("*.pycon")):
-        text = story.read_text(encoding="utf-8")
-        names = re.findall(r"docs/data/measured/([\w-]+)\.json", text)
-        if 'Path("docs/data/measured")' in text:
-            names += re.findall(r'"([\w-]+)"', re.search(r"^>>> names = (.+)$", text, re.M)[1])
-        found += [(story, DOCS / "data" / "measured" / f"{name}.json") for name in names]
-    return found
-
-
-@pytest.mark.parametrize(
-    ("story", "file"), drawn_files(), ids=lambda path: path.name.replace(".", "-")
-)
-def test_a_story_prints_which_measurement_it_drew(story, file):
-    """A result in the cache knows nothing of a newer measurement, but its story must."""
-    about = json.loads(file.read_text(encoding="utf-8"))["provenance"]
-    line = rf"^{file.stem} +{about['date']} +{about['commit']}$"
-    assert re.search(line, story.read_text(encoding="utf-8"), re.MULTILINE)
-
-
-def test_drawn_measurements_are_found():
-    assert len(drawn_files()) == 5
-
-
-@pytest.mark.parametrize("file", measured_files(), ids=lambda file: file.stem)
-def test_measurements_link_to_the_code_that_made_them(file):
-    base, _, script = data.code_url(file.stem, "1234567-dirty").rpartition("/")
-    assert base.endswith("/blob/1234567/scripts")
-    code = (ROOT / "scripts" / script).read_text(encoding="utf-8")
-    assert code.count(f"\ndef {file.stem.replace('-', '_')}(rounds: int) -> dict:\n") == 1
-    with pytest.raises(SourceError, match="no script has a benchmark 'nosuch'"):
-        data.code_url("nosuch", "1234567")
-
-
-def test_a_measurement_is_written_whole_and_read_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(measure, "FOLDER", tmp_path / "measured")
-    found = {"provenance": {"device": "处理器"}, "columns": ["n"], "units": {}, "rows": [[1], [2]]}
-    measure.write("name", found)
-    (file,) = (tmp_path / "measured").iterdir()
-    assert (file.name, json.loads(file.read_text(encoding="utf-8"))) == ("name.json", found)
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "text"),
-    [
-        (4096, "", "4,096"),
-        ("naive", "", "naive"),
-        ([1.519, 1.5, 1.61], "", "1.52 (1.50–1.61)"),
-        ([0.0153, 0.015, 0.0161], "", "0.0153 (0.015–0.0161)"),
-        ([0.001519, 0.0015, 0.00161], "seconds", "1.52 ms (1.50–1.61)"),
-        ([0.0001519, 0.0000951, 0.00161], "seconds", "152 µs (95.1–1,610)"),
-        ([2.5, 2.25, 3.0], "seconds", "2.50 s (2.25–3.00)"),
-        ([9.11e10, 9.0e10, 9.2e10], "flops_per_second", "91.1 GFLOP/s (90.0–92.0)"),
-        ([2.2e10, 2.1e10, 2.36e10], "bytes_per_second", "22.0 GB/s (21.0–23.6)"),
-        ([1.53e8, 1.5e8, 1.6e8], "bytes_per_second", "153 MB/s (150–160)"),
-        (1536, "bytes", "1.50 KiB"),
-        (7 * 2**20, "bytes", "7.00 MiB"),
-    ],
-)
-def test_measurements_are_written_as_people_write_them(value, unit, text):
-    assert data.cell(value, unit) == text
 
 
 # Navigation

@@ -1,0 +1,209 @@
+"""Files of measurements, docs/data/measured/<device>/<name>.json: checked, and as Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from mhsite.settings import settings
+from mhsite.source import DOCS, ROOT, SourceError, of_file
+
+FOLDER = DOCS / "data" / "measured"
+OF_TEXT = "amd-epyc"  # the device that the pages' text is about: its tables come first
+FIRST = {"en": ", which the text is about", "zh": "（正文所说的设备）"}
+MEASURED = {
+    "en": "Measured on {device}, threads: {threads}; Python {python}, torch {torch}; {date}, "
+    "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data}), "
+    "[code that measured them]({code})",
+    "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
+    "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})，[测量代码]({code})",
+}
+COUNTED = {  # nothing but counts: each round would find the same
+    "en": MEASURED["en"].replace("Medians of {rounds} rounds, in brackets the quartiles", "Counts"),
+    "zh": MEASURED["zh"].replace("数值为 {rounds} 轮的中位数，括号内为四分位数", "数值为计数"),
+}
+MORE = {  # what older files don't say
+    "en": {"cores": " ({} cores)", "host": ", host {}", "cuda": ", CUDA {}"},
+    "zh": {"cores": "（{} 核）", "host": "，主机 {}", "cuda": "，CUDA {}"},
+}
+UNITS = {
+    "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
+    "flops_per_second": [(1e9, "GFLOP/s"), (1e12, "TFLOP/s")],
+    "bytes_per_second": [(1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")],
+    "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
+}
+PROVENANCE = {  # of these, whoever measures must say: all that are not in MORE
+    **{name: str for name in ("device", "python", "torch", "commit", "date")},
+    **{"threads": (int, str), "rounds": int, "cores": int, "host": str, "cuda": str},
+}
+
+
+def slug(device: str) -> str:
+    """A device's folder: ``Intel(R) Xeon(R) CPU @ 2.20GHz`` in ``intel-xeon-cpu-2-20ghz``."""
+    plain = re.sub(r"\((?:R|TM|C)\)", " ", device, flags=re.IGNORECASE)
+    return re.sub(r"\W+", "-", plain.lower()).strip("-")
+
+
+def files(name: str = "*") -> list[Path]:
+    """The files of all devices, or of one benchmark on all devices; those misplaced as well."""
+    return sorted(FOLDER.rglob(f"{name}.json"))
+
+
+def published() -> dict[str, Path]:
+    """All files under their addresses; what no page shows is checked as well."""
+    checked = {path: found(path) for path in files()}
+    return {f"data/measured/{path.parent.name}/{path.name}": path for path in checked}
+
+
+@of_file
+def found(path: Path) -> dict:
+    """What a file says; what is wrong with it is an error with the file's name and the reason."""
+    try:
+        measured = json.loads(path.read_text(encoding="utf-8"))
+        check(measured, path)
+    except ValueError as error:
+        raise SourceError(error, path) from None
+    return measured
+
+
+def check(measured: dict, path: Path) -> None:
+    """Raise a ValueError for what a table, or the line below it, can't be made of."""
+    if not isinstance(measured, dict):
+        raise ValueError(f"must be an object, got {type(measured).__name__}")
+    for key, kind in {"provenance": dict, "columns": list, "units": dict, "rows": list}.items():
+        if not isinstance(measured.get(key), kind):
+            raise ValueError(f"{key} must be a {kind.__name__}, got {measured.get(key)!r}")
+    check_provenance(measured["provenance"])
+    folder = slug(measured["provenance"]["device"])
+    if path.parent != FOLDER / folder:
+        raise ValueError(f"must lie in docs/data/measured/{folder}, after its device")
+    columns = measured["columns"]
+    for column, unit in measured["units"].items():
+        if column not in columns or unit not in UNITS:
+            raise ValueError(f"units gives {column!r} the unit {unit!r}; one of them is unknown")
+    if not measured["rows"]:
+        raise ValueError("rows is empty")
+    for number, row in enumerate(measured["rows"]):
+        if not isinstance(row, list) or len(row) != len(columns):
+            raise ValueError(f"rows[{number}] must have {len(columns)} cells, got {row!r}")
+        for value in row:
+            if not is_cell(value):
+                what = "text, a number, or median and quartiles"
+                raise ValueError(f"rows[{number}] must hold {what}, got {value!r}")
+
+
+def check_provenance(about: dict) -> None:
+    for name, kind in PROVENANCE.items():
+        if name in about or name not in MORE["en"]:
+            value = about.get(name)
+            if not value or isinstance(value, bool) or not isinstance(value, kind):
+                raise ValueError(f"provenance must say {name}, got {value!r}")
+    if unknown := set(about) - set(PROVENANCE):
+        raise ValueError(f"provenance has the unknown {', '.join(sorted(unknown))}")
+
+
+def is_cell(value: object) -> bool:
+    """Text, a number, or median, lower and upper quartile."""
+    if isinstance(value, list):
+        numbers = [x for x in value if is_cell(x) and not isinstance(x, (str, list))]
+        return len(numbers) == len(value) == 3 and value[1] <= value[0] <= value[2]
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return False
+    return isinstance(value, str) or math.isfinite(value)
+
+
+def markdown(name: str, headings: list[str], language: str, url: Callable[[str], str]) -> str:
+    """A table for each device, and below it what it was made with.
+
+    Of several devices, each has its name above its table.
+    """
+    tables = []
+    for file, measured in of_devices(name, len(headings)):
+        about, path = measured["provenance"], f"data/measured/{file.parent.name}/{file.name}"
+        which = FIRST[language] if file.parent.name == OF_TEXT else ""
+        tables.append(f"**{about['device']}**{which}\n{{ .mh-device }}")
+        tables.append(table_of(measured, headings))
+        tables.append(origin(measured, language, url(path), code_url(name, about["commit"])))
+    return "\n\n".join(tables[1:] if len(tables) == 3 else tables)
+
+
+def of_devices(name: str, columns: int) -> list[tuple[Path, dict]]:
+    """The files of a benchmark and what they say, with so many columns, the same in all."""
+    there = sorted(files(name), key=lambda file: file.parent.name != OF_TEXT)
+    devices = [(file, found(file)) for file in there]
+    if not devices:
+        raise SourceError(f"there is no docs/data/measured/<device>/{name}.json")
+    first, about = devices[0]
+    for file, measured in devices:
+        if len(measured["columns"]) != columns:
+            why = f"measured {name} has columns {measured['columns']}, got {columns} headings"
+            raise SourceError(why)
+        if shape(measured) != shape(about):
+            why = f"columns and units must be those of {first.parent.name}, {shape(about)}"
+            raise SourceError(f"{why}, got {shape(measured)}", file)
+    return devices
+
+
+def shape(measured: dict) -> tuple[list[str], list[str]]:
+    """Columns, without the version of a package that is in a name, and their units."""
+    columns = [re.sub(r" \d+\.\S+$", "", column) for column in measured["columns"]]
+    return columns, [measured["units"].get(column, "") for column in measured["columns"]]
+
+
+def table_of(measured: dict, headings: list[str]) -> str:
+    units = [measured["units"].get(column, "") for column in measured["columns"]]
+    rows = [[cell(*pair) for pair in zip(row, units, strict=True)] for row in measured["rows"]]
+    return table_markdown(headings, rows)
+
+
+def origin(measured: dict, language: str, data: str, code: str) -> str:
+    """What the numbers were made with."""
+    about, more = measured["provenance"], MORE[language]
+    said = {name: more[name].format(about[name]) if name in about else "" for name in more}
+    device = about["device"] + said["cores"] + said["host"]
+    shown = about | {"device": device, "torch": about["torch"] + said["cuda"]}
+    timed = any(isinstance(value, list) for row in measured["rows"] for value in row)
+    text = (MEASURED if timed else COUNTED)[language].format(**shown, data=data, code=code)
+    return f"{text}\n{{ .mh-measured }}"
+
+
+def code_url(name: str, commit: str) -> str:
+    """The script that measured a table, as it was then: no page shows it."""
+    start = f"\n@benchmark\ndef {name.replace('-', '_')}("
+    scripts = sorted((ROOT / "scripts").glob("*.py"))
+    holding = [file.name for file in scripts if start in _text(file)]
+    if not holding:
+        raise SourceError(f"no script has a benchmark {name!r}")
+    repository = settings()["repo_url"].rstrip("/")
+    return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{holding[0]}"
+
+
+@of_file
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def cell(value: object, unit: str) -> str:
+    """A measurement as people write it: ``1.52 ms (1.50–1.61)``."""
+    numbers = value if isinstance(value, list) else [value]
+    if isinstance(value, str) or (not unit and isinstance(value, int)):
+        return f"{value:,}" if isinstance(value, int) else value
+    fitting = [pair for pair in UNITS.get(unit, [(1, "")]) if numbers[0] >= pair[0]]
+    size, symbol = (fitting or UNITS.get(unit, [(1, "")]))[-1 if fitting else 0]
+    first, *others = [_three_digits(number / size) for number in numbers]
+    spread = f" ({'–'.join(others)})" if others else ""
+    return f"{first} {symbol}".strip() + spread
+
+
+def _three_digits(number: float) -> str:
+    if number < 1:
+        return f"{number:.3g}"
+    return f"{number:,.{max(0, 3 - len(str(int(number))))}f}"
+
+
+def table_markdown(headings: list[str], rows: list[list[str]]) -> str:
+    lines = [headings, ["---"] + ["--:"] * (len(headings) - 1), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -51,6 +51,7 @@ NAMES = {  # of each module, what the package exports
         "AttentionLayer AttentionMaps ablate_heads attention_layers attention_maps "
         "call_projections head_outputs patch_heads"
     ),
+    "packing": "PackedLinear pack_linears",
     "plots": "plot_heads plot_weights",
     "positions": "Alibi Position Rotary sinusoidal_positions",
     "relative": "LearnedBias RelativePosition relative_attention",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.model_sizes import *
     from mhattn.modules import *
     from mhattn.observe import *
+    from mhattn.packing import *
     from mhattn.plots import *
     from mhattn.positions import *
     from mhattn.relative import *

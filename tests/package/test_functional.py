@@ -304,6 +304,24 @@ def test_half_precision_is_close_to_float64(dtype, mask, is_causal):
     torch.testing.assert_close(output.double(), exact, atol=tolerance, rtol=tolerance)
 
 
+@half_types
+@every_mask
+@pytest.mark.parametrize("num_kv_heads", [H, H_KV])
+def test_one_token_in_half_precision(dtype, mask, num_kv_heads):
+    """Its row may be computed twice: the second one must leave no trace, in gradients neither."""
+    inputs = tensors(1, num_kv_heads=num_kv_heads)
+    inputs = [x.detach().to(dtype).requires_grad_() for x in inputs]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    mask = MASKS[mask](1)
+    outputs = [attention(*x, mask=mask, is_causal=True) for x in (inputs, exact)]
+    tolerance = 8 * torch.finfo(dtype).eps
+    torch.testing.assert_close(outputs[0].double(), outputs[1], atol=tolerance, rtol=tolerance)
+    for output in outputs:
+        output.sum().backward()
+    for x, y in zip(inputs, exact, strict=True):
+        torch.testing.assert_close(x.grad.double(), y.grad, atol=tolerance, rtol=tolerance)
+
+
 def test_float16_scores_too_large_for_float16_are_not_nan():
     query = torch.full((1, 3, 64), 200.0, dtype=torch.float16)
     key = query * torch.tensor([[1.0], [-1.0], [1.0]], dtype=torch.float16)

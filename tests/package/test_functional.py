@@ -14,6 +14,7 @@ from mhattn import (
     attention_scores,
     attention_weights,
     fold_heads,
+    fused,
     masked_softmax,
     merge_heads,
     repeat_heads,
@@ -320,6 +321,50 @@ def test_one_token_in_half_precision(dtype, mask, num_kv_heads):
         output.sum().backward()
     for x, y in zip(inputs, exact, strict=True):
         torch.testing.assert_close(x.grad.double(), y.grad, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("mask", ["none", "bool", "bias", "both"])
+@pytest.mark.parametrize(("num_queries", "group"), [(1, 2), (1, 4), (2, 2), (1, 5)])
+def test_few_rows_for_many_keys(monkeypatch, mask, num_queries, group):
+    """In two products, like in the fused kernel, gradients and dropout included."""
+    monkeypatch.setattr(fused, "LARGE", 0)
+    query = torch.randn(2, 3 * group, num_queries, 7, requires_grad=True)
+    key, value = (torch.randn(2, 3, 11, d, requires_grad=True) for d in (7, 5))
+    options = {"mask": torch.rand(2, 1, 1, 11) < 0.7} if mask in ("bool", "both") else {}
+    options |= {"bias": torch.randn(2, 1, 1, 11)} if mask in ("bias", "both") else {}
+    inputs = query, key, value
+    found = attention(*inputs, **options, scale=0.3)
+    expected, _ = attention(*inputs, **options, scale=0.3, return_weights=True)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    grads = (torch.autograd.grad(x.square().sum(), inputs) for x in (found, expected))
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    ones = torch.ones_like(value)
+    dropped = attention(query, key, ones, **options, dropout=0.5)
+    assert not torch.allclose(dropped, attention(query, key, ones, **options))
+
+
+def test_which_calls_take_two_products(monkeypatch):
+    calls = []
+    two = fused.two_products
+    monkeypatch.setattr(fused, "two_products", lambda *x: calls.append(x[0].shape) or two(*x))
+    large = torch.randn(1, 2, 2**14, 64)  # 2**23 bytes
+    for heads, length, key in (
+        (2, 1, large),
+        (8, 1, large),
+        (4, 2, large),
+        (10, 1, large),
+        (8, 1, large[:, :, 1:]),
+        (8, 1, large.double()),
+    ):
+        query = torch.randn(1, heads, length, 64, dtype=key.dtype)
+        torch.testing.assert_close(
+            attention(query, key, key),
+            attention(query, key, key, return_weights=True)[0],
+            atol=1e-5,
+            rtol=1e-4,
+        )
+    assert calls == [(1, 2, 4, 64), (1, 2, 4, 64)]
 
 
 def test_float16_scores_too_large_for_float16_are_not_nan():

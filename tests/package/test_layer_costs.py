@@ -176,12 +176,13 @@ def test_a_step_and_its_cache(kind, tokens):
 
 @pytest.mark.parametrize("tokens", [1, 2, 13, 36, 37, 38, 53, 211])
 def test_visible_pairs_are_those_of_the_masks(tokens):
+    """With a window that the stride divides as well."""
     n = tokens
-    for kind in KINDS:
-        for cost in costs(kind, [n], window=7):
+    for kind, window in itertools.product(KINDS, (7, 26)):
+        for cost in costs(kind, [n], window=window):
             mask = torch.ones(n, n, dtype=torch.bool)
             if kind in ("local", "strided"):
-                mask = window_mask(n, n, 7)
+                mask = window_mask(n, n, window)
             if kind == "strided":
                 mask = mask | strided_mask(n, n, 13)
             if cost.is_causal:
@@ -256,7 +257,9 @@ def test_peaks_of_inference(kind, size):
             assert 0 <= more < ROOM, cost
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("written", "alibi", "relative")])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind not in ("written", "alibi", "relative")]
+)
 @pytest.mark.parametrize("size", [2, 4])
 def test_buffers_of_a_fixed_size_do_not_grow(kind, size):
     """What is not counted is the same for two lengths, but for the edges of blocks."""

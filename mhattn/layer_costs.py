@@ -63,7 +63,7 @@ class LayerCost:
         >>> dense = LayerCost(kind="fused", **sizes)
         >>> local = LayerCost(kind="local", **sizes, window=64)
         >>> dense.core_flops // local.core_flops, dense.core_flops // local.visible_core_flops
-        (42, 64)
+        (43, 64)
         >>> dense.parameters == local.parameters, dense.cache_bytes // local.cache_bytes
         (True, 64)
     """

@@ -31,7 +31,7 @@ class LayerCost:
     - ``"latent"``: `LatentAttention`, expanded; ``"absorbed"``: absorbed. Both have the widths of
       `latent_parameters`, where ``head_dim`` is ``qk_nope_head_dim``.
 
-    Args:
+    Attributes:
         kind: one of those above.
         embed_dim: width of the model.
         num_heads: number of heads of the query.

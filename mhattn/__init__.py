@@ -38,6 +38,8 @@ NAMES = {  # of each module, what the package exports
     "latent": (
         "LatentAttention latent_attention latent_attention_absorbed latent_attention_expanded"
     ),
+    "layer_costs": "LayerCost",
+    "layer_peaks": "peak_activation_bytes training_peak_bytes",
     "linear": "elu_plus_one linear_attention linear_attention_weights recurrent_linear_attention",
     "lookup": (
         "AttentionOnly Lookup agreeing_verbs lookup_losses matched_brackets previous_tokens "
@@ -85,6 +87,8 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.importance import *
     from mhattn.language_model import *
     from mhattn.latent import *
+    from mhattn.layer_costs import *
+    from mhattn.layer_peaks import *
     from mhattn.linear import *
     from mhattn.lookup import *
     from mhattn.masks import *

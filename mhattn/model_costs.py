@@ -213,7 +213,8 @@ def kept_bytes(
 
     A fused kernel keeps its inputs and output, and one number in float32 for each query and head.
     Where weights are returned they are kept as well, and keys and values once for each query head.
-    Parameters and a mask are not counted.
+    Parameters and a mask are not counted. Grouped heads are taken to be causal: without a mask,
+    their queries are copied, and kept once more.
 
     Args:
         embed_dim: width of the model.

@@ -31,7 +31,7 @@ LAYERS = [
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws
 DRAWS_OR_TIMES = {"plots", "timing"} | GALLERY
-WITHOUT_TORCH = {"integers", "costs", "model_costs", "model_sizes"}
+WITHOUT_TORCH = {"integers", "costs", "model_costs", "model_sizes", "layer_costs", "layer_peaks"}
 
 
 def imported(module):

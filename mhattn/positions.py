@@ -276,9 +276,11 @@ class Rotary(Position):
         # --8<-- [end:Rotary]
 
 
-def checked(frequencies: Tensor, head_dim: int) -> Tensor:
+def checked(frequencies: Any, head_dim: int) -> Tensor:
     """In float64 and on the CPU, as those of a base."""
-    check.floats("frequencies", frequencies)
+    if not isinstance(frequencies, Tensor) or not frequencies.is_floating_point():
+        got = frequencies.dtype if isinstance(frequencies, Tensor) else type(frequencies).__name__
+        raise TypeError(f"frequencies must be a tensor of floats, got {got}")
     if frequencies.shape != (head_dim // 2,):
         rule = f"frequencies must be (head_dim / 2,) = ({head_dim // 2},)"
         raise ValueError(f"{rule}, got {tuple(frequencies.shape)}")

@@ -232,6 +232,11 @@ def test_moving_by_slower_turns_adds_up():
             r"frequencies must be from 0 to less than pi, got \[nan, 4.0\]",
             lambda: Rotary(4, frequencies=torch.tensor([math.nan, 4.0])),
         ),
+        (
+            ValueError,
+            r"frequencies must be from 0 to less than pi, got \[4.0, 0.5\]",
+            lambda: Rotary(4, frequencies=torch.tensor([4.0, 0.5])),
+        ),
     ],
 )
 def test_what_frequencies_refuse(error, text, use):

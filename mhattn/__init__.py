@@ -18,6 +18,7 @@ NAMES = {  # of each module, what the package exports
     "diversity": ("cka effective_heads head_groups head_similarity head_uniqueness rank_residual"),
     "encoder": "Encoder EncoderBlock load_e5",
     "flex": "alibi_mod causal_mod padding_mod strided_mod window_block_mask window_mod",
+    "frequencies": ("llama3_frequencies ntk_base rotary_frequencies yarn_frequencies yarn_scale"),
     "functional": (
         "attention attention_scores attention_weights fold_heads masked_softmax merge_heads "
         "repeat_heads softmax_over_keys split_heads unfold_heads"
@@ -56,6 +57,7 @@ NAMES = {  # of each module, what the package exports
     "packing": "PackedLinear pack_linears",
     "plots": "plot_heads plot_weights",
     "positions": "Alibi Position Rotary sinusoidal_positions",
+    "recall": "RecallModel named_values shares_right train_recall",
     "relative": "LearnedBias RelativePosition relative_attention",
     "sparse": "local_attention strided_attention",
     "subspaces": (
@@ -78,6 +80,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.diversity import *
     from mhattn.encoder import *
     from mhattn.flex import *
+    from mhattn.frequencies import *
     from mhattn.functional import *
     from mhattn.fused import *
     from mhattn.gallery import *
@@ -99,6 +102,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.packing import *
     from mhattn.plots import *
     from mhattn.positions import *
+    from mhattn.recall import *
     from mhattn.relative import *
     from mhattn.sparse import *
     from mhattn.subspaces import *

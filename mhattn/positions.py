@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mhattn import checks as check
+from mhattn.frequencies import rotary_frequencies
 
 __all__ = ["Alibi", "Position", "Rotary", "sinusoidal_positions"]
 
@@ -65,20 +66,12 @@ def sinusoidal_positions(
     check.at_least("start", start, 0)
     check.pairs("dim", dim, base)
     positions = torch.arange(start, start + length, device="cpu")
-    angles = positions[:, None] * radians_per_position(dim, base)  # (L, E / 2)
+    angles = positions[:, None] * rotary_frequencies(dim, base)  # (L, E / 2)
     table = torch.stack([angles.sin(), angles.cos()], dim=-1)  # (L, E / 2, 2)
     dtype = torch.get_default_dtype() if dtype is None else dtype
     device = torch.get_default_device() if device is None else device
     return table.flatten(-2).to(device, dtype)  # (L, E)
     # --8<-- [end:sinusoidal_positions]
-
-
-# --8<-- [start:radians]
-def radians_per_position(dim: int, base: float) -> Tensor:
-    """How far each pair of features turns from one position to the next."""
-    pairs = torch.arange(0, dim, 2, dtype=torch.float64, device="cpu")  # (dim / 2,)
-    return base ** (-pairs / dim)
-    # --8<-- [end:radians]
 
 
 class Position(nn.Module):
@@ -176,11 +169,15 @@ class Rotary(Position):
     Args:
         head_dim: width of a head, even.
         base: the slowest pair takes almost ``2 pi base`` positions for a turn.
+        frequencies: radians from one position to the next, ``(D / 2,)``, instead of those of the
+            base: slower ones from `mhattn.frequencies` for sequences longer than in training, or
+            zeros for pairs that are not turned (partial rotary positions).
         device: where the angles are kept.
 
     Raises:
-        TypeError: head_dim is not an integer.
-        ValueError: head_dim is odd or less than 2, or base is not greater than 1.
+        TypeError: head_dim is not an integer, or frequencies not a tensor of floats.
+        ValueError: head_dim is odd or less than 2, base is not greater than 1, or frequencies are
+            not ``(D / 2,)``, each from 0 to less than pi.
 
     Examples:
         >>> rotary = Rotary(head_dim=2)
@@ -194,12 +191,18 @@ class Rotary(Position):
     sin: Tensor
 
     def __init__(
-        self, head_dim: int, base: float = 10_000.0, *, device: torch.device | str | None = None
+        self,
+        head_dim: int,
+        base: float = 10_000.0,
+        *,
+        frequencies: Tensor | None = None,
+        device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
-        check.pairs("head_dim", head_dim, base)
+        from_base = rotary_frequencies(head_dim, base)
         self.head_dim = head_dim
         self.base = base
+        self.frequencies = from_base if frequencies is None else checked(frequencies, head_dim)
         steps = torch.empty(head_dim, dtype=torch.int64, device=device)
         self.register_buffer("steps", steps, persistent=False)
         for name in ("cos", "sin"):  # of the first positions
@@ -209,9 +212,7 @@ class Rotary(Position):
 
     def reset_parameters(self) -> None:
         """Compute the angles from one position to the next anew, and the tables."""
-        turns = radians_per_position(self.head_dim, self.base) / (
-            2 * math.pi
-        )  # from one position to the next
+        turns = self.frequencies / (2 * math.pi)  # from one position to the next
         steps = (turns * 2.0**64).to(torch.int64)
         steps = torch.cat([-steps, steps])
         self.steps.copy_(steps)
@@ -273,6 +274,20 @@ class Rotary(Position):
         angles = angles[:, None] if angles.ndim == 3 else angles
         return angles.cos(), angles.sin()
         # --8<-- [end:Rotary]
+
+
+def checked(frequencies: Any, head_dim: int) -> Tensor:
+    """In float64 and on the CPU, as those of a base."""
+    if not isinstance(frequencies, Tensor) or not frequencies.is_floating_point():
+        got = frequencies.dtype if isinstance(frequencies, Tensor) else type(frequencies).__name__
+        raise TypeError(f"frequencies must be a tensor of floats, got {got}")
+    if frequencies.shape != (head_dim // 2,):
+        rule = f"frequencies must be (head_dim / 2,) = ({head_dim // 2},)"
+        raise ValueError(f"{rule}, got {tuple(frequencies.shape)}")
+    wide = frequencies.detach().to("cpu", torch.float64)
+    if not ((wide >= 0) & (wide < math.pi)).all():
+        raise ValueError(f"frequencies must be from 0 to less than pi, got {wide.tolist()}")
+    return wide
 
 
 def angles_at(positions: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:

@@ -23,6 +23,7 @@ PUBLIC = [name for name in MODULES if not name.startswith("_")]
 LAYERS = [
     {"integers"},
     {"checks", "costs"},
+    {"frequencies"},
     {"masks"},
     {"fused"},
     {"functional"},

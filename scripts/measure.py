@@ -1,9 +1,9 @@
 """Measure what depends on the machine, and file it for the pages that show it.
 
 `python scripts/measure.py` writes docs/data/measured/<device>/<name>.json for every benchmark of
-benchmarks.py, comparisons.py and counters.py; with names, only those. `--device cuda` measures on
-the GPU, all that don't need a CPU. A page shows one by `<!-- measured NAME | heading | … -->`, with
-a table for each device.
+benchmarks.py, comparisons.py, counters.py and variants.py; with names, only those. `--device cuda`
+measures on the GPU, all that don't need a CPU. A page shows one by
+`<!-- measured NAME | heading | … -->`, with a table for each device.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import benchmarks  # noqa: F401, registers its benchmarks
 import comparisons  # noqa: F401, and these
 import counters  # noqa: F401, and these
 import torch
+import variants  # noqa: F401, and these
 from mhsite.measured import FOLDER, slug
 from mhsite.source import ROOT
 from rounds import ANYWHERE, BENCHMARKS

@@ -1,7 +1,7 @@
 """Benchmarks of seven kinds of attention, in layers of one width: seconds, bytes, tokens a second.
 
-`python scripts/measure.py variants-forward variants-training variants-memory variants-decode`
-measures all that the page variants-compared shows; with `--device cuda`, a GPU.
+`python scripts/measure.py variants --rounds 3` measures all that the page variants-compared shows,
+with `--device cuda` on a GPU. Rounds of the decode benchmark are short; it can have more.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Measure what depends on the machine, and file it for the pages that show it.
 
 `python scripts/measure.py` writes docs/data/measured/<device>/<name>.json for every benchmark of
-benchmarks.py, comparisons.py and counters.py; with names, only those. `--device cuda` measures on
-the GPU, all that don't need a CPU. A page shows one by `<!-- measured NAME | heading | … -->`, with
-a table for each device.
+benchmarks.py, comparisons.py, counters.py and variants.py; with names, only those, where
+`variants` is all whose names begin so. `--device cuda` measures on the GPU, all that don't need a
+CPU. A page shows one by `<!-- measured NAME | heading | … -->`, with a table for each device.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import benchmarks  # noqa: F401, registers its benchmarks
 import comparisons  # noqa: F401, and these
 import counters  # noqa: F401, and these
 import torch
+import variants  # noqa: F401, and these
 from mhsite.measured import FOLDER, slug
 from mhsite.source import ROOT
 from rounds import ANYWHERE, BENCHMARKS
@@ -78,11 +79,16 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", help="of torch, as cuda or cuda:1")
     options = parser.parse_args()
     there = BENCHMARKS if options.device == "cpu" else ANYWHERE
-    for name in options.names:
-        if name not in there:
-            on = f" on {options.device}" if name in BENCHMARKS else ""
-            parser.error(f"there is no benchmark {name!r}{on}, only {', '.join(there)}")
-    for name in options.names or there:
+    names = []
+    for asked in options.names:
+        found = (
+            [asked] if asked in there else [name for name in there if name.startswith(f"{asked}-")]
+        )
+        if not found:
+            on = f" on {options.device}" if asked in BENCHMARKS else ""
+            parser.error(f"there is no benchmark {asked!r}{on}, only {', '.join(there)}")
+        names += found
+    for name in names or there:
         torch.manual_seed(0)
         with torch.no_grad():
             where = [options.device] if name in ANYWHERE else []

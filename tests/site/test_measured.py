@@ -8,6 +8,7 @@ import measure
 import pytest
 import rounds
 import torch
+import variants
 from mhsite import data, measured
 from mhsite.page import page_paths, parse, skeleton
 from mhsite.page import read as read_page
@@ -72,7 +73,7 @@ def drawn_files():
         text = story.read_text(encoding="utf-8")
         paths = re.findall(r'"docs/data/measured/([^"]*)"', text)
         for folder in (path for path in paths if "/" not in path):
-            names = re.search(r"^>>> names = (.+)$", text, re.M)[1]
+            names = re.search(r"^>>> names = (.+(?:\n\.\.\. .+)*)$", text, re.M)[1]
             paths += [f"{folder}/{name}.json" for name in re.findall(r'"([\w-]+)"', names)]
         found += [(story, measured.FOLDER / path) for path in paths if path.endswith(".json")]
     return found
@@ -89,7 +90,7 @@ def test_a_story_prints_which_measurement_it_drew(story, file):
 
 
 def test_drawn_measurements_are_found():
-    assert len(drawn_files()) == 5
+    assert len(drawn_files()) == 9
 
 
 # A second device
@@ -280,6 +281,23 @@ def test_measuring_files_what_pages_can_show(folder, monkeypatch, capsys):
     assert f"filed under {measured.slug(about['device'])}" in capsys.readouterr().out
 
 
+def test_the_beginning_of_names_asks_for_all_that_begin_so(folder, monkeypatch):
+    asked = []
+
+    def benchmark(name):
+        def run_it(rounds, device="cpu"):
+            asked.append(name)
+            return {"columns": ["n"], "units": {}, "rows": [[1]]}
+
+        return run_it
+
+    for name in rounds.BENCHMARKS:
+        monkeypatch.setitem(rounds.BENCHMARKS, name, benchmark(name))
+    run(monkeypatch, "variants", "peers")
+    names = ["forward", "training", "memory", "decode"]
+    assert asked == [*(f"variants-{name}" for name in names), "peers"]
+
+
 def test_a_gpu_is_asked_for_its_name_and_measures_what_it_can(folder, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
@@ -307,6 +325,9 @@ def test_benchmarks_of_any_device_make_every_tensor_there(monkeypatch):
     """On torch's device without numbers, where a tensor of the CPU would not fit."""
     for module in (sys.modules[function.__module__] for function in rounds.ANYWHERE.values()):
         monkeypatch.setattr(module, "measure_seconds", called_once)
+    for name, few in {"LENGTHS": (64, 300), "BATCHES": (1,), "CACHED": (130,)}.items():
+        monkeypatch.setattr(variants, name, few)
+    monkeypatch.setattr(variants, "peak_bytes", lambda call, device: call() is None)
     monkeypatch.setattr(torch.testing, "assert_close", lambda *args, **options: None)
     with torch.no_grad():
         for name in rounds.ANYWHERE.keys() - {"circuits"}:  # asks for numbers
@@ -316,7 +337,9 @@ def test_benchmarks_of_any_device_make_every_tensor_there(monkeypatch):
 def called_once(functions, *, rounds, num_threads=1):
     for function in functions.values():
         outputs = function()
-        assert all(tensor.is_meta for tensor in outputs)
+        assert all(
+            tensor.is_meta for tensor in ([outputs] if hasattr(outputs, "is_meta") else outputs)
+        )
     return {name: [1.0] * rounds for name in functions}
 
 

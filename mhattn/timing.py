@@ -122,7 +122,7 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
 
 
 def held_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") -> int:
-    """Count the bytes that are still allocated when a call has returned, as long as its result lives.
+    """Count the bytes that stay allocated after a call, as long as its result lives.
 
     After a forward pass, these are its output and what is kept for the backward pass, whoever keeps
     it: also `torch.utils.checkpoint` under a policy, which hooks on saved tensors do not see.

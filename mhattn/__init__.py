@@ -68,7 +68,7 @@ NAMES = {  # of each module, what the package exports
     "tables": "table",
     "tasks": "GatherModel LinkedTokens balanced linked_tokens train_models",
     "tiled": "Sums block_sums merge_sums tiled_attention tiles",
-    "timing": "Flops measure_flops measure_seconds peak_bytes",
+    "timing": "Flops held_bytes measure_flops measure_seconds peak_bytes",
     "tracing": "Trace TraceStep trace",
 }
 MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}

@@ -1,9 +1,11 @@
 import time
+from functools import partial
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from mhattn.timing import measure_seconds, peak_bytes
+from mhattn.timing import held_bytes, measure_seconds, peak_bytes
 
 FLOAT = 4  # bytes
 
@@ -97,6 +99,51 @@ def test_peak_bytes_sees_inside_an_operation_and_the_backward_pass():
     assert both >= 2 * FLOAT * 101 * 103
 
 
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (lambda: None, 0),
+        (lambda: torch.empty(1009).numel(), 0),
+        (lambda: [torch.empty(1009) for _ in range(3)], 3 * 1009),
+        (several, 503 + 2003),
+        (lambda: torch.empty(7, 11).T, 7 * 11),
+    ],
+)
+def test_held_bytes_by_hand(function, numbers):
+    assert held_bytes(function) == FLOAT * numbers
+
+
+def test_held_bytes_are_the_output_and_what_is_kept_for_the_backward_pass():
+    x, w = torch.randn(101, 103, requires_grad=True), torch.randn(103, 107, requires_grad=True)
+    output = FLOAT * 101 * 107
+    assert held_bytes(lambda: x @ w) == output  # its factors were there
+    assert held_bytes(lambda: (x @ w).exp()) == output  # kept, and the result
+    assert held_bytes(lambda: (x @ w).exp().sin()) == 2 * output
+    with torch.no_grad():
+        assert held_bytes(lambda: (x @ w).exp().sin()) == output
+
+
+def test_held_bytes_sees_what_a_policy_saves():
+    x, w = torch.randn(101, 103, requires_grad=True), torch.randn(103, 107, requires_grad=True)
+    options = {"use_reentrant": False, "preserve_rng_state": False}
+    product, result = FLOAT * 101 * 107, FLOAT * 101 * 107
+
+    def saving(*operators):
+        policy = partial(create_selective_checkpoint_contexts, list(operators))
+        return lambda: checkpoint(lambda: (x @ w).sin().exp(), context_fn=policy, **options)
+
+    assert held_bytes(saving()) == result
+    assert held_bytes(saving(torch.ops.aten.mm.default)) == product + result
+    assert held_bytes(lambda: (x @ w).sin().exp()) == product + result
+    many = saving(torch.ops.aten.mm.default, torch.ops.aten.sin.default)
+    assert held_bytes(many) == 2 * product + result
+
+
+def test_held_bytes_refuses_other_devices():
+    with pytest.raises(ValueError, match="device must be a CPU or a CUDA device, got 'meta'"):
+        held_bytes(lambda: None, "meta")
+
+
 def test_peak_bytes_is_silent_and_repeatable(capfd):
     found = {peak_bytes(lambda: torch.randn(31, 37).softmax(-1)) for _ in range(3)}
     assert len(found) == 1
@@ -113,3 +160,4 @@ def test_peak_bytes_on_a_gpu():
     size = 1 << 20
     found = peak_bytes(lambda: torch.empty(size, device="cuda").exp(), "cuda")
     assert found == 2 * FLOAT * size
+    assert held_bytes(lambda: torch.empty(size, device="cuda").exp(), "cuda") == FLOAT * size

@@ -53,8 +53,10 @@ NAMES = {  # of each module, what the package exports
     ),
     "plots": "plot_heads plot_weights",
     "positions": "Alibi Position Rotary sinusoidal_positions",
+    "quantisation": "Quantised quantise",
     "relative": "LearnedBias RelativePosition relative_attention",
     "sparse": "local_attention strided_attention",
+    "speculative": "accept_drafts tree_depths tree_mask write_with_drafts",
     "subspaces": (
         "DirectSum HeadProjections RandomOverlap Spectrum chordal_distance circuit_core "
         "circuit_eigenvalues direct_sum grassmann_distance head_projections principal_angles "
@@ -93,8 +95,10 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.observe import *
     from mhattn.plots import *
     from mhattn.positions import *
+    from mhattn.quantisation import *
     from mhattn.relative import *
     from mhattn.sparse import *
+    from mhattn.speculative import *
     from mhattn.subspaces import *
     from mhattn.tables import *
     from mhattn.tasks import *

@@ -57,9 +57,11 @@ NAMES = {  # of each module, what the package exports
     "packing": "PackedLinear pack_linears",
     "plots": "plot_heads plot_weights",
     "positions": "Alibi Position Rotary sinusoidal_positions",
+    "quantisation": "Quantised quantise",
     "recall": "RecallModel named_values shares_right train_recall",
     "relative": "LearnedBias RelativePosition relative_attention",
     "sparse": "local_attention strided_attention",
+    "speculative": "accept_drafts tree_depths tree_mask write_with_drafts",
     "subspaces": (
         "DirectSum HeadProjections RandomOverlap Spectrum chordal_distance circuit_core "
         "circuit_eigenvalues direct_sum grassmann_distance head_projections principal_angles "
@@ -102,9 +104,11 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.packing import *
     from mhattn.plots import *
     from mhattn.positions import *
+    from mhattn.quantisation import *
     from mhattn.recall import *
     from mhattn.relative import *
     from mhattn.sparse import *
+    from mhattn.speculative import *
     from mhattn.subspaces import *
     from mhattn.tables import *
     from mhattn.tasks import *

@@ -27,7 +27,7 @@ LAYERS = [
     {"masks"},
     {"fused"},
     {"functional"},
-    {"positions", "sparse", "linear", "cache", "relative_blocks"},
+    {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation"},
     {"modules", "latent", "relative", "flex"},
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws

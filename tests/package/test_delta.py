@@ -265,8 +265,9 @@ def test_any_leading_axes_and_numbers_for_the_rates(shape):
 def test_decay_zero_clears_and_beta_zero_leaves(chunk_size):
     inputs = [x.requires_grad_() for x in tensors()]
     query, key, value, decay, beta = inputs
-    clear = decay.clone()
+    clear = decay.detach().clone()
     clear[..., 11] = 0.0
+    inputs[3] = clear.requires_grad_()
     output, state = ours(query, key, value, clear, beta, chunk_size=chunk_size)
     late = [x[:, :, 11:] for x in (query, key, value, clear, beta)]
     assert_equal([output[:, :, 11:], state], ours(*late))
@@ -275,7 +276,7 @@ def test_decay_zero_clears_and_beta_zero_leaves(chunk_size):
     hidden = torch.arange(L) % 3 == 1  # keep the state, write nothing: as if it were not there
     kept, written = decay.masked_fill(hidden, 1.0), beta.masked_fill(hidden, 0.0)
     output, state = ours(query, key, value, kept, written, chunk_size=chunk_size)
-    few = ours(*(x[:, :, ~hidden] for x in inputs))
+    few = ours(*(x[:, :, ~hidden] for x in (query, key, value, decay, beta)))
     assert_equal([output[:, :, ~hidden], state], few)
 
 

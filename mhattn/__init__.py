@@ -15,6 +15,7 @@ NAMES = {  # of each module, what the package exports
         "AttentionCost CostStep attention_cost kv_cache_bytes kv_cache_numbers "
         "latent_multiplications latent_parameters"
     ),
+    "delta": "GatedDelta gated_delta_attention",
     "diversity": ("cka effective_heads head_groups head_similarity head_uniqueness rank_residual"),
     "encoder": "Encoder EncoderBlock load_e5",
     "flex": "alibi_mod causal_mod padding_mod strided_mod window_block_mask window_mod",
@@ -79,6 +80,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.attribution import *
     from mhattn.cache import *
     from mhattn.costs import *
+    from mhattn.delta import *
     from mhattn.diversity import *
     from mhattn.encoder import *
     from mhattn.flex import *

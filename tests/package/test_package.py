@@ -28,7 +28,7 @@ LAYERS = [
     {"fused"},
     {"functional"},
     {"positions", "sparse", "linear", "cache", "relative_blocks"},
-    {"modules", "latent", "relative", "flex"},
+    {"modules", "latent", "relative", "flex", "normed"},
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws
 DRAWS_OR_TIMES = {"plots", "timing"} | GALLERY

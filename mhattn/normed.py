@@ -93,11 +93,13 @@ class NormedAttention(nn.Module):
 
         Raises:
             TypeError: as `attention`.
-            ValueError: as `attention`, or the last axis of query or key is not ``head_dim``.
+            ValueError: as `attention`, or the last axis of query and key is not ``head_dim``.
         """
+        check.query_and_key(query, key)
+        check.last_axis("query and key", query, "head_dim", self.head_dim)
         return attention(
-            self.normalise("query", query, self.q_gain),
-            self.normalise("key", key, self.k_gain),
+            normalised(query, self.q_gain, self.eps),
+            normalised(key, self.k_gain, self.eps),
             value,
             mask=mask,
             bias=bias,
@@ -106,30 +108,14 @@ class NormedAttention(nn.Module):
             return_weights=return_weights,
         )
 
-    def normalise(self, name: str, x: Tensor, gain: Tensor) -> Tensor:
-        """Give each row the norm ``sqrt(D)`` and multiply it by the gain, in float32 at least.
-
-        Args:
-            name: of x, for errors.
-            x: floats, ``(..., D)``.
-            gain: ``(D,)``.
-
-        Returns:
-            Of the shape and dtype of x.
-
-        Raises:
-            TypeError: x is not a tensor of floats.
-            ValueError: its last axis is not ``head_dim``.
-        """
-        check.floats(name, x)
-        check.last_axis(name, x, "head_dim", self.head_dim)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        row = F.rms_norm(x.to(wide), (self.head_dim,), gain.to(wide), self.eps)
-        return row.to(x.dtype)
-
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, eps={self.eps}"
 
+
+def normalised(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """Each row with the norm ``sqrt(D)``, times the gain: in float32 at least, then as x."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return F.rms_norm(x.to(wide), gain.shape, gain.to(wide), eps).to(x.dtype)
     # --8<-- [end:NormedAttention]
 
 

@@ -167,9 +167,9 @@ class TestNormed:
             with pytest.raises(ValueError, match="eps must be finite and not negative, got"):
                 NormedAttention(D, eps=eps)
         query, key, value = inputs(torch.float32)
-        with pytest.raises(ValueError, match=r"query must have head_dim=5 last, got \(2, 3"):
+        with pytest.raises(ValueError, match=r"query and key must have head_dim=5 last, got \(2"):
             NormedAttention(5)(query, key, value)
-        with pytest.raises(ValueError, match=r"key must have head_dim=11 last, got \(2, 3"):
+        with pytest.raises(ValueError, match=r"query and key must have the same last axis"):
             NormedAttention(D)(query, key[..., :9], value)
         with pytest.raises(TypeError, match=r"key must be a tensor of floats, got torch\.int64"):
             NormedAttention(D)(query, key.long(), value)

@@ -51,6 +51,7 @@ NAMES = {  # of each module, what the package exports
     "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
     "model_sizes": "LatentSizes ModelSizes known_model known_models",
     "modules": "MultiHeadAttention",
+    "normed": "NormedAttention soft_capped_attention",
     "observe": (
         "AttentionLayer AttentionMaps ablate_heads attention_layers attention_maps "
         "call_projections head_outputs patch_heads"
@@ -102,6 +103,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.model_costs import *
     from mhattn.model_sizes import *
     from mhattn.modules import *
+    from mhattn.normed import *
     from mhattn.observe import *
     from mhattn.packing import *
     from mhattn.plots import *

@@ -28,7 +28,7 @@ LAYERS = [
     {"fused"},
     {"functional"},
     {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation"},
-    {"modules", "latent", "relative", "flex", "delta"},
+    {"modules", "latent", "relative", "flex", "delta", "normed"},
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws
 DRAWS_OR_TIMES = {"plots", "timing"} | GALLERY

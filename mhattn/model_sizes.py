@@ -80,6 +80,9 @@ class LayerSizes:
         window: how many tokens the window or the chunk holds.
         state: numbers that a layer keeps, however long the sequence.
         shared: whether the layers read the cache of others, and so keep nothing.
+
+    Raises:
+        ValueError: by `kept`, if there are no tokens.
     """
 
     sees: str
@@ -135,7 +138,6 @@ class ModelSizes:
         source: the address that the numbers come from.
         source_kind: ``"owner"``, the owner's own code or configuration; ``"library"``, a library
             that loads the owner's weights; ``"paper"``, the paper, as reported.
-        more_sources: where what the first source leaves out comes from.
         window: how many tokens a sliding-window layer sees. None: no layer has a window.
         global_layers: how many layers have no window, if others have one.
         latent: the sizes of latent attention. None: it has none.
@@ -148,6 +150,10 @@ class ModelSizes:
         qk_norm: whether queries and keys are normalised; False also where no source says so.
         soft_cap: what bounds the scores. None: nothing.
         sinks: whether each head has a learned number in the denominator of its softmax.
+        more_sources: where what the first source leaves out comes from.
+
+    Raises:
+        ValueError: by a method or `attention_parameters`, as each says.
     """
 
     name: str

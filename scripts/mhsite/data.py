@@ -28,8 +28,8 @@ SEEN = {
     "en": {"window": "{}", "chunk": "chunks of {}", "all": "all", "state": "linear"},
     "zh": {"window": "{}", "chunk": "分块 {}", "all": "全部", "state": "线性"},
 }
-SEEN["en"] |= {"shared": " (shared cache)", "comma": ", "}
-SEEN["zh"] |= {"shared": "（共用缓存）", "comma": "、"}
+SEEN["en"] |= {"shared": " shared", "comma": ", "}
+SEEN["zh"] |= {"shared": "（共用）", "comma": "、"}
 EXTRAS = {
     "en": {"norm": "QK-norm", "cap": "soft-capping at {}", "sinks": "learned sinks"},
     "zh": {"norm": "QK-norm", "cap": "软上限 {}", "sinks": "可学习的汇点"},

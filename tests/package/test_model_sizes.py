@@ -389,7 +389,14 @@ def test_scores_and_positions():
         "qwen3-8b": 10**6,
         "kimi-k2": 5 * 10**4,
     }
-    by_hand |= {"qwen3-next-80b-a3b": 10**7, "gpt-oss-120b": 150_000, "minimax-m2": 5 * 10**6}
+    by_hand |= {
+        "qwen3-next-80b-a3b": 10**7,
+        "gpt-oss-120b": 150_000,
+        "gpt-oss-20b": 150_000,
+        "glm-5": 10**6,
+        "deepseek-v3.2": 10**4,
+        "minimax-m2": 5 * 10**6,
+    }
     assert {name: known_model(name).rope_base for name in by_hand} == by_hand
     normed = ("qwen3", "gemma-3", "gemma-4", "olmo", "minimax", "llama-4")
     expected = {m.name for m in KNOWN if m.name.startswith(normed)} | {"glm-4.5"}

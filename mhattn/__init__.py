@@ -49,7 +49,7 @@ NAMES = {  # of each module, what the package exports
     ),
     "masks": "causal_mask padding_mask sink_mask strided_mask window_mask",
     "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
-    "model_sizes": "LatentSizes ModelSizes known_model known_models",
+    "model_sizes": "IndexSizes LatentSizes LayerSizes ModelSizes known_model known_models",
     "modules": "MultiHeadAttention",
     "normed": "NormedAttention soft_capped_attention",
     "observe": (

@@ -6,15 +6,23 @@ were read in. The rest is counted by `mhattn.costs`. Nothing here needs torch.
 
 import difflib
 import tomllib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mhattn.costs import attention_cost, kv_cache_bytes, kv_cache_numbers, latent_parameters
+from mhattn import integers as check
+from mhattn.costs import attention_cost, kv_cache_numbers, latent_parameters
 from mhattn.model_costs import ModelCost, model_cost
 
-__all__ = ["LatentSizes", "ModelSizes", "known_model", "known_models"]
+__all__ = [
+    "IndexSizes",
+    "LatentSizes",
+    "LayerSizes",
+    "ModelSizes",
+    "known_model",
+    "known_models",
+]
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,80 @@ class LatentSizes:
 
 
 @dataclass(frozen=True)
+class IndexSizes:
+    """The sizes of an indexer, which chooses the keys that a query attends to (DeepSeek-V3.2).
+
+    It is a small attention of its own, whose heads share one key.
+
+    Attributes:
+        num_heads: number of heads of its query.
+        head_dim: width of its query and key; the key is cached beside the latent.
+        top_keys: how many keys the query then attends to, at most.
+    """
+
+    num_heads: int
+    head_dim: int
+    top_keys: int
+
+
+# --8<-- [start:layers]
+@dataclass(frozen=True)
+class LayerSizes:
+    """Layers of one kind, in a model that may have several.
+
+    Attributes:
+        sees: ``"all"`` earlier tokens; a ``"window"`` of the last ones; those of the same
+            ``"chunk"``; or a ``"state"``, where linear attention sums up all of them.
+        layers: how many.
+        num_heads: number of heads of the query; in linear attention, of the value.
+        num_kv_heads: number of heads of the key and value; in linear attention, of the key.
+        head_dim: width of a head.
+        numbers: what a layer caches of each token.
+        window: how many tokens the window or the chunk holds.
+        state: numbers that a layer keeps, however long the sequence.
+        shared: whether the layers read the cache of others, and so keep nothing.
+
+    Raises:
+        ValueError: by `kept`, if there are no tokens.
+    """
+
+    sees: str
+    layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    numbers: int
+    window: int | None = None
+    state: int = 0
+    shared: bool = False
+
+    def kept(self, tokens: int) -> int:
+        """Count the numbers that all these layers keep of a sequence; of a chunk, its full room.
+
+        Args:
+            tokens: length of the sequence.
+
+        Returns:
+            An exact number.
+
+        Raises:
+            TypeError: tokens is not an integer.
+            ValueError: tokens is less than 1.
+
+        Examples:
+            >>> linear, full = known_model("qwen3-next-80b-a3b").layer_kinds
+            >>> linear.kept(1000) == linear.kept(1) == 36 * 32 * 128 * 128
+            True
+            >>> full.kept(1000) == 12 * 1000 * 2 * 2 * 256
+            True
+        """
+        check.positive(tokens=tokens)
+        seen = tokens if self.window is None else min(tokens, self.window)
+        return self.layers * (seen * self.numbers + self.state)
+        # --8<-- [end:layers]
+
+
+@dataclass(frozen=True)
 class ModelSizes:
     """The sizes of one model's attention.
 
@@ -55,10 +137,23 @@ class ModelSizes:
         head_dim: width of a head's query and key.
         source: the address that the numbers come from.
         source_kind: ``"owner"``, the owner's own code or configuration; ``"library"``, a library
-            that loads the owner's weights; ``"paper"``, a table of the paper, as reported.
+            that loads the owner's weights; ``"paper"``, the paper, as reported.
         window: how many tokens a sliding-window layer sees. None: no layer has a window.
         global_layers: how many layers have no window, if others have one.
         latent: the sizes of latent attention. None: it has none.
+        index: the sizes of an indexer. None: no keys are chosen.
+        mixed: kinds of layers that differ in more than a window. Then ``num_heads``,
+            ``num_kv_heads`` and ``head_dim`` are those of most layers with softmax.
+        rope_base: base of the rotary positions. None: there are none, or the sources don't say.
+        local_rope_base: that of layers with a window, where it differs.
+        layers_without_rope: how many layers have no positions, where others have them.
+        qk_norm: whether queries and keys are normalised; False also where no source says so.
+        soft_cap: what bounds the scores. None: nothing.
+        sinks: whether each head has a learned number in the denominator of its softmax.
+        more_sources: where what the first source leaves out comes from.
+
+    Raises:
+        ValueError: by a method or `attention_parameters`, as each says.
     """
 
     name: str
@@ -75,6 +170,15 @@ class ModelSizes:
     window: int | None = None
     global_layers: int | None = None
     latent: LatentSizes | None = None
+    index: IndexSizes | None = None
+    mixed: tuple[LayerSizes, ...] = ()
+    rope_base: int | None = None
+    local_rope_base: int | None = None
+    layers_without_rope: int | None = None
+    qk_norm: bool = False
+    soft_cap: int | None = None
+    sinks: bool = False
+    more_sources: tuple[str, ...] = ()
 
     @property
     def query_width(self) -> int:
@@ -106,11 +210,25 @@ class ModelSizes:
         return "MQA" if self.num_kv_heads == 1 else "GQA"
 
     @property
+    def countable(self) -> bool:
+        """Whether `model_cost` can count it: one kind of layers, with or without a window.
+
+        Not an encoder-decoder, a mixture (linear layers, chunks, two sizes of heads, shared
+        caches), nor a model that chooses its keys.
+        """
+        return not (self.kind == "encoder-decoder" or self.mixed or self.index)
+
+    @property
     def attention_parameters(self) -> int:
         """Weights of the projections, in all layers, without biases.
 
         In an encoder-decoder, each decoder layer attends twice: to itself and to the encoder.
+
+        Raises:
+            ValueError: layers are of several kinds, or choose their keys.
         """
+        if self.mixed or self.index:
+            _check_countable(self)
         if self.latent:
             weights = latent_parameters(self.embed_dim, self.num_heads, **asdict(self.latent))
         else:
@@ -127,7 +245,7 @@ class ModelSizes:
     # --8<-- [start:cached]
     @property
     def cached_per_layer(self) -> int:
-        """Numbers that one layer of a decoder keeps for each token.
+        """Numbers that one layer of a decoder keeps for each token; of `mixed`, most layers.
 
         An encoder has no later tokens to keep them for.
         """
@@ -135,13 +253,27 @@ class ModelSizes:
             return 0
         if self.latent:  # a row that all heads share, and no values
             row = self.latent.kv_lora_rank + self.latent.qk_rope_head_dim
+            row += self.index.head_dim if self.index else 0  # a second key that all share
             return kv_cache_numbers(1, row, 0)
         return kv_cache_numbers(self.num_kv_heads, self.head_dim, self.head_dim)
 
     # --8<-- [end:cached]
 
+    @property
+    def layer_kinds(self) -> tuple[LayerSizes, ...]:
+        """The kinds of layers; one, or two where only some have a window."""
+        if self.mixed:
+            return self.mixed
+        heads = self.num_heads, self.num_kv_heads, self.head_dim
+        whole = LayerSizes("all", self.layers, *heads, self.cached_per_layer)
+        if self.window is None:
+            return (whole,)
+        count = self.global_layers or 0
+        local = replace(whole, sees="window", layers=self.layers - count, window=self.window)
+        return (local, replace(whole, layers=count)) if count else (local,)
+
     def kv_cache_bytes_per_token(self, bytes_per_number: int = 2) -> int:
-        """Bytes in the KV cache for one token, in all layers, as long as no window is full.
+        """Bytes that one token adds to the KV cache, in all layers, as long as no window is full.
 
         Of an encoder-decoder: the decoder's self-attention. For its cross-attention the same
         is kept once more for each token of the encoder.
@@ -160,12 +292,14 @@ class ModelSizes:
             >>> known_model("llama-3.1-8b").kv_cache_bytes_per_token()
             131072
         """
-        return kv_cache_bytes(
-            1, self.cached_per_layer, layers=self.layers, bytes_per_number=bytes_per_number
-        )
+        check.positive(bytes_per_number=bytes_per_number)
+        kept = sum(kind.layers * kind.numbers for kind in self.layer_kinds)
+        return kept * bytes_per_number
 
     def kv_cache_bytes(self, tokens: int, bytes_per_number: int = 2) -> int:
-        """Bytes in the KV cache of a sequence, where a window keeps its last tokens only.
+        """Bytes in the cache of a sequence: the sum over the kinds of layers.
+
+        A window keeps its last tokens only, and the state of linear attention has a fixed size.
 
         Args:
             tokens: length of the sequence.
@@ -183,14 +317,8 @@ class ModelSizes:
             >>> mistral.kv_cache_bytes(10_000) == 4096 * 131_072
             True
         """
-        return kv_cache_bytes(
-            tokens,
-            self.cached_per_layer,
-            layers=self.layers,
-            bytes_per_number=bytes_per_number,
-            window=self.window,
-            global_layers=self.global_layers or 0,
-        )
+        check.positive(tokens=tokens, bytes_per_number=bytes_per_number)
+        return sum(kind.kept(tokens) for kind in self.layer_kinds) * bytes_per_number
 
     def cost_sizes(self) -> dict[str, int]:
         """The arguments of `model_cost` that the model decides; others have their defaults.
@@ -199,13 +327,13 @@ class ModelSizes:
             Names and sizes, without a width of the MLPs, which `ModelSizes` does not know.
 
         Raises:
-            ValueError: the model is an encoder-decoder, whose layers are of two kinds.
+            ValueError: the model is not `countable`.
 
         Examples:
             >>> known_model("mistral-7b-v0.1").cost_sizes()["window"]
             4096
         """
-        _check_one_kind(self)
+        _check_countable(self)
         names = ("layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim", "window")
         sizes = {name: getattr(self, name) for name in (*names, "global_layers")}
         if self.latent:
@@ -242,7 +370,7 @@ def known_models() -> tuple[str, ...]:
 
     Examples:
         >>> len(known_models())
-        64
+        83
     """
     return tuple(_models())
 
@@ -274,8 +402,8 @@ def known_model(name: str) -> ModelSizes:
     return _models()[name]
 
 
-def _check_one_kind(model: ModelSizes) -> None:
-    if model.kind == "encoder-decoder":
+def _check_countable(model: ModelSizes) -> None:
+    if not model.countable:
         raise ValueError(f"the model must have layers of one kind, got {model.title}")
 
 
@@ -292,4 +420,20 @@ def _model(name: str, table: dict[str, Any]) -> ModelSizes:
         table["latent"] = latent
         table["num_kv_heads"] = table["num_heads"]  # each head has keys and values of its own
         table["head_dim"] = latent.qk_nope_head_dim + latent.qk_rope_head_dim
-    return ModelSizes(name=name, **table)
+    if "index" in table:
+        table["index"] = IndexSizes(**table["index"])
+    mixed = tuple(_layers(table["num_heads"], **kind) for kind in table.pop("mixed", ()))
+    more = tuple(table.pop("more_sources", ()))
+    return ModelSizes(name=name, **table, mixed=mixed, more_sources=more)
+
+
+def _layers(model_heads: int, num_heads: int | None = None, **table: Any) -> LayerSizes:
+    """One kind of a mixture: its cache, or its state, follows from its heads."""
+    sizes = LayerSizes(num_heads=num_heads or model_heads, numbers=0, **table)
+    if sizes.sees == "state":  # a matrix for each head
+        return replace(sizes, state=sizes.num_heads * sizes.head_dim**2)
+    if sizes.shared:
+        return sizes
+    return replace(
+        sizes, numbers=kv_cache_numbers(sizes.num_kv_heads, sizes.head_dim, sizes.head_dim)
+    )

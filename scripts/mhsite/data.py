@@ -24,6 +24,18 @@ SOURCES = {
     "en": {"owner": "owner", "library": "library", "paper": "paper"},
     "zh": {"owner": "官方", "library": "软件库", "paper": "论文"},
 }
+SEEN = {
+    "en": {"window": "{}", "chunk": "chunks of {}", "all": "all", "state": "linear"},
+    "zh": {"window": "{}", "chunk": "分块 {}", "all": "全部", "state": "线性"},
+}
+SEEN["en"] |= {"shared": " shared", "comma": ", "}
+SEEN["zh"] |= {"shared": "（共用）", "comma": "、"}
+EXTRAS = {
+    "en": {"norm": "QK-norm", "cap": "soft-capping at {}", "sinks": "learned sinks"},
+    "zh": {"norm": "QK-norm", "cap": "软上限 {}", "sinks": "可学习的汇点"},
+}
+EXTRAS["en"] |= {"index": "{} chosen keys", "bare": "{} layers without positions"}
+EXTRAS["zh"] |= {"index": "选出 {} 个键", "bare": "{} 层不带位置"}
 
 
 def bibliography() -> dict[str, dict]:
@@ -89,7 +101,7 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
 
 
 def models_markdown(headings: list[str], language: str) -> str:
-    """A row for each known model, with an anchor, its sizes, its cache and its source."""
+    """A row for each known model: an anchor, sizes, cache, kinds of layers, and its source."""
     rows = [model_row(known_model(name), language) for name in known_models()]
     if len(headings) != len(rows[0]):
         raise SourceError(f"models has {len(rows[0])} columns, got headings {headings}")
@@ -97,21 +109,56 @@ def models_markdown(headings: list[str], language: str) -> str:
 
 
 def model_row(model, language: str) -> list[str]:
-    """Bold is a head size other than the width divided by the heads; a dash stands for nothing."""
-    kv_heads, head_dim = str(model.num_kv_heads), str(model.head_dim)
+    """Bold is a head size other than the width divided by the heads; a dash stands for nothing.
+
+    What most readers look for stands first, where a narrow screen shows it.
+    """
+    softmax = [kind for kind in model.layer_kinds if kind.sees != "state"]
+    kv_heads = ", ".join(dict.fromkeys(str(kind.num_kv_heads) for kind in softmax))
+    head_dim = ", ".join(dict.fromkeys(str(kind.head_dim) for kind in softmax))
     if model.latent:
         kv_heads, head_dim = "–", f"{head_dim} / {model.v_head_dim}"
     kept = model.kv_cache_bytes_per_token() / 1024
     return [
         f'<span class="mh-model" id="{model.name}">{model.title}</span>',
-        str(model.layers),
-        str(model.embed_dim),
         str(model.num_heads),
         kv_heads,
         head_dim if model.splits_width else f"**{head_dim}**",
         f"{kept:.1f}".removesuffix(".0") if kept else "–",
-        f"[{SOURCES[language][model.source_kind]}]({model.source})",
+        str(model.layers),
+        str(model.embed_dim),
+        _seen(model, language),
+        _rotary_bases(model),
+        _extras(model, language) or "–",
+        f"[{SOURCES[language][model.source_kind]}]({model.source})"
+        + "".join(f" [+]({address})" for address in model.more_sources),
     ]
+
+
+def _seen(model, language: str) -> str:
+    """What the layers see: ``52 × 1024, 10 × all``."""
+    words = SEEN[language]
+    parts = [
+        f"{kind.layers} × {words[kind.sees].format(kind.window)}"
+        + (words["shared"] if kind.shared else "")
+        for kind in model.layer_kinds
+    ]
+    return words["comma"].join(parts) if parts[1:] or model.window else words["all"]
+
+
+def _rotary_bases(model) -> str:
+    """``1M``; where windows have a base of their own, it stands first: ``10k, 1M``."""
+    bases = [base for base in (model.local_rope_base, model.rope_base) if base]
+    short = [f"{base // 10**6}M" if base >= 10**6 else f"{base // 1000}k" for base in bases]
+    return ", ".join(short) or "–"
+
+
+def _extras(model, language: str) -> str:
+    words = EXTRAS[language]
+    found = {"norm": model.qk_norm, "cap": model.soft_cap, "sinks": model.sinks}
+    found |= {"index": model.index and model.index.top_keys, "bare": model.layers_without_rope}
+    said = [words[name].format(value) for name, value in found.items() if value]
+    return SEEN[language]["comma"].join(said)
 
 
 def bibliography_markdown(language: str) -> str:

@@ -30,13 +30,17 @@ COUNTED = {"integers": ["at_least", "divides"], "model_costs": []}  # none named
 
 
 def costs() -> str:
-    """The module costs.js: `mhattn.model_cost`, and the sizes of known models that it takes."""
+    """The module costs.js: `mhattn.model_cost`, and the sizes of the models that it can count.
+
+    Others are no presets: `model_cost` knows one kind of layers, with or without a window. So it
+    has no linear layers, chunks, two sizes of heads, shared caches or chosen keys.
+    """
     code = translated({ROOT / "mhattn" / f"{name}.py": names for name, names in COUNTED.items()})
     models = [known_model(name) for name in known_models()]
     sizes = [
         {"name": model.name, "title": model.title, "family": model.family} | model.cost_sizes()
         for model in models
-        if model.kind == "decoder"
+        if model.kind == "decoder" and model.countable
     ]
     return f"{code}\nexport const MODELS = {json.dumps(sizes, indent=1)}\n"
 

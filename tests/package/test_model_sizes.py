@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.resources
 import itertools
+import re
 import tomllib
 from collections import deque
 from fractions import Fraction
@@ -33,14 +34,19 @@ llama-2-7b 32 4096 32 32 128        llama-2-13b 40 5120 40 40 128
 llama-2-70b 80 8192 64 8 128        llama-3.1-8b 32 4096 32 8 128
 llama-3.1-70b 80 8192 64 8 128      llama-3.1-405b 126 16384 128 8 128
 llama-3.2-1b 16 2048 32 8 64        llama-3.2-3b 28 3072 24 8 128
+llama-4-scout 48 5120 40 8 128
 mistral-7b-v0.1 32 4096 32 8 128    mistral-7b-v0.3 32 4096 32 8 128
 mixtral-8x7b 32 4096 32 8 128       mixtral-8x22b 56 6144 48 8 128
+mistral-small-4 36 4096 32 32 128
 falcon-7b 32 4544 71 1 64           falcon-40b 60 8192 128 8 64
 gemma-2b 18 2048 8 1 256            gemma-7b 28 3072 16 16 256
 gemma-2-2b 26 2304 8 4 256          gemma-2-9b 42 3584 16 8 256
 gemma-2-27b 46 4608 32 16 128       gemma-3-1b 26 1152 4 1 256
 gemma-3-4b 34 2560 8 4 256          gemma-3-12b 48 3840 16 8 256
-gemma-3-27b 62 5376 32 16 128       qwen2.5-0.5b 24 896 14 2 64
+gemma-3-27b 62 5376 32 16 128
+gemma-4-e2b 35 1536 8 1 256         gemma-4-e4b 42 2560 8 2 256
+gemma-4-26b-a4b 30 2816 16 8 256    gemma-4-31b 60 5376 32 16 256
+qwen2.5-0.5b 24 896 14 2 64
 qwen2.5-1.5b 28 1536 12 2 128       qwen2.5-3b 36 2048 16 2 128
 qwen2.5-7b 28 3584 28 4 128         qwen2.5-14b 48 5120 40 8 128
 qwen2.5-32b 64 5120 40 8 128        qwen2.5-72b 80 8192 64 8 128
@@ -48,7 +54,14 @@ qwen3-0.6b 28 1024 16 8 128         qwen3-1.7b 28 2048 16 8 128
 qwen3-4b 36 2560 32 8 128           qwen3-8b 36 4096 32 8 128
 qwen3-14b 40 5120 40 8 128          qwen3-32b 64 5120 64 8 128
 qwen3-30b-a3b 48 2048 32 4 128      qwen3-235b-a22b 94 4096 64 4 128
+qwen3-next-80b-a3b 48 2048 16 2 256 qwen3.5-35b-a3b 40 2048 16 2 256
 deepseek-v2 60 5120 128 128 192     deepseek-v3 61 7168 128 128 192
+deepseek-v3.2 61 7168 128 128 192
+gpt-oss-20b 24 2880 64 8 64         gpt-oss-120b 36 2880 64 8 64
+olmo-3-7b 32 4096 32 32 128         olmo-3-32b 64 5120 40 8 128
+smollm3-3b 36 2048 16 4 128         glm-4.5-air 46 4096 96 8 128
+glm-4.5 92 5120 96 8 128            glm-5 78 6144 64 64 256
+minimax-m2 62 3072 48 8 128         kimi-k2 61 7168 64 64 192
 """
 
 # KiB for one token in bfloat16, counted by hand.
@@ -65,11 +78,29 @@ KIB = {
     "falcon-7b": 8,
     "deepseek-v2": Fraction(135, 2),
     "deepseek-v3": Fraction(549, 8),
+    "gpt-oss-120b": 72,
+    "gpt-oss-20b": 48,
+    "llama-4-scout": 192,
+    "olmo-3-7b": 512,
+    "olmo-3-32b": 256,
+    "smollm3-3b": 72,
+    "glm-4.5": 368,
+    "glm-4.5-air": 184,
+    "minimax-m2": 248,
+    "kimi-k2": Fraction(549, 8),
+    "mistral-small-4": Fraction(45, 2),
+    "qwen3-next-80b-a3b": 24,
+    "qwen3.5-35b-a3b": 20,
+    "deepseek-v3.2": Fraction(549, 8) + Fraction(61 * 128 * 2, 1024),  # a latent, a key to index
+    "glm-5": Fraction(78 * 576 * 2, 1024) + Fraction(78 * 128 * 2, 1024),
+    "gemma-4-31b": 50 * 2 * 16 * 256 * 2 // 1024 + 10 * 2 * 4 * 512 * 2 // 1024,
 }
 UNCONVENTIONAL = """
 t5-3b t5-11b t5-1.1-small gemma-7b gemma-2-2b gemma-2-9b gemma-2-27b gemma-3-1b gemma-3-4b
 gemma-3-12b gemma-3-27b qwen3-0.6b qwen3-4b qwen3-32b qwen3-30b-a3b qwen3-235b-a22b deepseek-v2
-deepseek-v3 gpt-3-xl gpt-3-13b
+deepseek-v3 gpt-3-xl gpt-3-13b gemma-4-e2b gemma-4-e4b gemma-4-26b-a4b gemma-4-31b
+qwen3-next-80b-a3b qwen3.5-35b-a3b deepseek-v3.2 gpt-oss-20b gpt-oss-120b glm-4.5-air glm-4.5 glm-5
+minimax-m2 kimi-k2
 """
 
 
@@ -88,8 +119,13 @@ def test_every_model_is_complete(model):
     assert model.title.startswith((model.family, "Mixtral"))
     assert model.kind in ("encoder", "decoder", "encoder-decoder")
     assert model.source_kind in ("owner", "library", "paper")
-    assert model.source.startswith(("https://github.com/", "https://arxiv.org/abs/"))
-    assert model.source.startswith("https://arxiv.org/") == (model.source_kind == "paper")
+    assert model.source.startswith("https://arxiv.org/abs/") == (model.source_kind == "paper")
+    for source in (model.source, *model.more_sources):  # pinned to a commit or a release
+        assert re.fullmatch(r"https://(arxiv\.org/abs/[\d.]+|github\.com/.+)", source)
+        pinned = re.search(
+            r"github\.com/[^/]+/[^/]+/blob/([0-9a-f]{8}|[0-9a-f]{40}|v[\d.]+)/", source
+        )
+        assert pinned or "arxiv" in source
     assert model.num_heads % model.num_kv_heads == 0
     assert (model.window is None) == (model.global_layers is None)
     sizes = [getattr(model, f.name) for f in dataclasses.fields(model) if "int" in str(f.type)]
@@ -99,14 +135,23 @@ def test_every_model_is_complete(model):
 def test_titles_differ_and_families_stand_together():
     assert len({model.title for model in KNOWN}) == len(KNOWN)
     families = [family for family, _ in itertools.groupby(m.family for m in KNOWN)]
-    assert len(families) == len(set(families)) == 11
+    assert len(families) == len(set(families)) == 17
 
 
 def test_numbers_that_were_not_read_in_code_are_marked():
-    assert {m.family for m in KNOWN if m.source_kind == "paper"} == {"Transformer", "GPT-3"}
-    assert {m.source for m in KNOWN if "litgpt" in m.source or "nanoGPT" in m.source} == {
-        m.source for m in KNOWN if m.source_kind == "library"
-    }
+    paper = {m.family for m in KNOWN if m.source_kind == "paper"}
+    assert paper == {"Transformer", "GPT-3", "gpt-oss"}
+    assert known_model("gpt-oss-120b").source_kind == "owner"
+    libraries = (
+        "Lightning-AI/litgpt",
+        "karpathy/nanoGPT",
+        "huggingface/transformers",
+        "THUDM/slime",
+    )
+    for m in KNOWN:
+        assert m.source.startswith(tuple(f"https://github.com/{name}/" for name in libraries)) == (
+            m.source_kind == "library"
+        )
 
 
 def test_encoders_and_encoder_decoders():
@@ -165,7 +210,10 @@ def test_an_encoder_keeps_no_cache():
     assert known_model("t5-base").kv_cache_bytes_per_token() == 12 * 2 * 12 * 64 * 2
 
 
-@pytest.mark.parametrize("model", [m for m in KNOWN if not m.latent], ids=lambda model: model.name)
+PLAIN = [m for m in KNOWN if not m.latent and not m.mixed]
+
+
+@pytest.mark.parametrize("model", PLAIN, ids=lambda model: model.name)
 def test_projections_are_torchs(model):
     """A layer of the package with these sizes; latent attention is counted by hand below."""
     sizes = {"num_kv_heads": model.num_kv_heads, "head_dim": model.head_dim, "bias": False}
@@ -213,6 +261,10 @@ def test_layers_without_a_window():
             assert model.global_layers == len(sixth)
         elif model.name == "mistral-7b-v0.1":
             assert (model.window, model.global_layers) == (4096, 0)
+        elif model.name.startswith("gpt-oss"):  # every second layer
+            assert (model.window, 2 * model.global_layers) == (128, model.layers)
+        elif model.name.startswith("olmo"):  # every fourth layer
+            assert (model.window, 4 * model.global_layers) == (4096, model.layers)
         else:
             assert model.window is None
 
@@ -228,6 +280,127 @@ def test_cache_of_a_sequence_is_what_layers_would_keep(name, tokens):
     assert model.kv_cache_bytes(tokens, 3) == numbers * 3
     if tokens < 513:
         assert model.kv_cache_bytes(tokens) == tokens * model.kv_cache_bytes_per_token()
+
+
+# Kinds of layers
+
+
+@each_model
+def test_kinds_of_layers_fit_the_model(model):
+    kinds = model.layer_kinds
+    assert sum(kind.layers for kind in kinds) == model.layers
+    assert all((kind.window is None) == (kind.sees in ("all", "state")) for kind in kinds)
+    assert all((kind.state > 0) == (kind.sees == "state") for kind in kinds)
+    most = max((kind for kind in kinds if not kind.state), key=lambda kind: kind.layers)
+    heads = (most.num_heads, most.num_kv_heads, most.head_dim)
+    assert heads == (model.num_heads, model.num_kv_heads, model.head_dim)
+    assert model.kv_cache_bytes(7, 3) == sum(kind.kept(7) for kind in kinds) * 3
+
+
+def gemma_4(layers, every, shared, local, full, window):
+    """Layer by layer: what each keeps of each token, and its window; shared layers keep nothing."""
+    for layer in range(layers - shared):
+        whole = (layer + 1) % every == 0
+        yield 2 * full if whole else 2 * local, None if whole else window
+
+
+def qwen_3_next(layers):
+    for layer in range(layers):
+        yield (2 * 2 * 256, None) if layer % 4 == 3 else (0, None)
+
+
+def llama_4():
+    for layer in range(48):
+        yield 2 * 8 * 128, None if layer % 4 == 3 else 8192
+
+
+LAYERS = {
+    "gemma-4-e2b": (lambda: gemma_4(35, 5, 20, 1 * 256, 1 * 512, 512), 0),
+    "gemma-4-e4b": (lambda: gemma_4(42, 6, 18, 2 * 256, 2 * 512, 512), 0),
+    "gemma-4-26b-a4b": (lambda: gemma_4(30, 6, 0, 8 * 256, 2 * 512, 1024), 0),
+    "gemma-4-31b": (lambda: gemma_4(60, 6, 0, 16 * 256, 4 * 512, 1024), 0),
+    "llama-4-scout": (llama_4, 0),
+    "qwen3-next-80b-a3b": (lambda: qwen_3_next(48), 36 * 32 * 128 * 128),
+    "qwen3.5-35b-a3b": (lambda: qwen_3_next(40), 30 * 32 * 128 * 128),
+    "deepseek-v3.2": (lambda: [(512 + 64 + 128, None)] * 61, 0),
+    "glm-5": (lambda: [(512 + 64 + 128, None)] * 78, 0),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("tokens", [1, 509, 513, 1031, 8191, 9001])
+def test_cache_of_a_mixture_layer_by_layer(name, tokens):
+    layers, state = LAYERS[name]
+    kept = sum(numbers * len(range(tokens)[-(window or tokens) :]) for numbers, window in layers())
+    model = known_model(name)
+    assert model.kv_cache_bytes(tokens) == 2 * (kept + state)
+    assert model.kv_cache_bytes_per_token() == 2 * sum(numbers for numbers, _ in layers())
+    shared = sum(kind.layers for kind in model.layer_kinds if kind.shared)
+    assert shared == model.layers - len([*layers()])
+
+
+def test_which_models_have_an_index_or_a_mixture():
+    assert {m.name for m in KNOWN if m.mixed or m.index} == set(LAYERS)
+    assert vars(known_model("deepseek-v3.2").index) == {
+        "num_heads": 64,
+        "head_dim": 128,
+        "top_keys": 2048,
+    }
+    assert known_model("glm-5").index.num_heads == 32
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "t5-small"])
+def test_a_mixture_is_not_countable(name):
+    model = known_model(name)
+    assert not model.countable
+    with pytest.raises(ValueError, match=f"layers of one kind, got {re.escape(model.title)}$"):
+        model.cost_sizes()
+    if name in LAYERS:
+        with pytest.raises(ValueError, match="layers of one kind"):
+            _ = model.attention_parameters
+
+
+def test_layers_check_the_length():
+    kind = known_model("gemma-4-31b").layer_kinds[0]
+    with pytest.raises(ValueError, match="tokens must be at least 1, got 0"):
+        kind.kept(0)
+    with pytest.raises(TypeError, match="tokens must be an integer, got float"):
+        kind.kept(1.5)
+
+
+# What else the sources say
+
+
+def test_scores_and_positions():
+    assert {m.name for m in KNOWN if m.soft_cap} == {"gemma-2-2b", "gemma-2-9b", "gemma-2-27b"}
+    assert {m.family for m in KNOWN if m.sinks} == {"gpt-oss"}
+    bare = {m.name: m.layers_without_rope for m in KNOWN if m.layers_without_rope}
+    assert bare == {"llama-4-scout": 48 // 4, "smollm3-3b": 36 // 4}
+    for model in KNOWN:
+        assert (model.local_rope_base is not None) == model.name.startswith(("gemma-3", "gemma-4"))
+        if model.local_rope_base:
+            assert (model.local_rope_base, model.rope_base) == (10_000, 1_000_000)
+        if model.family in ("Transformer", "BERT", "GPT-2", "GPT-3", "T5"):
+            assert model.rope_base is None
+            assert not model.qk_norm
+    by_hand = {
+        "llama-2-7b": 10**4,
+        "llama-3.1-8b": 5 * 10**5,
+        "qwen3-8b": 10**6,
+        "kimi-k2": 5 * 10**4,
+    }
+    by_hand |= {
+        "qwen3-next-80b-a3b": 10**7,
+        "gpt-oss-120b": 150_000,
+        "gpt-oss-20b": 150_000,
+        "glm-5": 10**6,
+        "deepseek-v3.2": 10**4,
+        "minimax-m2": 5 * 10**6,
+    }
+    assert {name: known_model(name).rope_base for name in by_hand} == by_hand
+    normed = ("qwen3", "gemma-3", "gemma-4", "olmo", "minimax", "llama-4")
+    expected = {m.name for m in KNOWN if m.name.startswith(normed)} | {"glm-4.5"}
+    assert {m.name for m in KNOWN if m.qk_norm} == expected
 
 
 # Errors

@@ -27,7 +27,7 @@ LAYERS = [
     {"masks"},
     {"fused"},
     {"functional"},
-    {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation"},
+    {"positions", "sparse", "topk", "linear", "cache", "relative_blocks", "quantisation"},
     {"modules", "latent", "relative", "flex", "delta"},
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws

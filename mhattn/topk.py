@@ -96,12 +96,12 @@ def top_key_mask(
             shape does not.
 
     Examples:
-        The second query ties, and the first sees one key only.
+        The first query sees two keys, whatever comes later. The second has a tie.
 
-        >>> scores = torch.tensor([[5.0, 9.0, 9.0], [1.0, 7.0, 1.0]])
-        >>> top_key_mask(scores, 2, is_causal=True).int()
-        tensor([[1, 1, 0],
-                [1, 1, 0]])
+        >>> scores = torch.tensor([[5.0, 7.0, 9.0], [1.0, 7.0, 1.0]])
+        >>> top_key_mask(scores, 2, is_causal=True)
+        tensor([[ True,  True, False],
+                [ True,  True, False]])
     """
     columns, kept = choose_keys(scores, k, mask, is_causal, block, num_keys)
     width = scores.shape[-1] * block

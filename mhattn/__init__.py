@@ -73,6 +73,7 @@ NAMES = {  # of each module, what the package exports
     "tasks": "GatherModel LinkedTokens balanced linked_tokens train_models",
     "tiled": "Sums block_sums merge_sums tiled_attention tiles",
     "timing": "Flops held_bytes measure_flops measure_seconds peak_bytes",
+    "topk": "index_scores top_k_attention top_key_mask",
     "tracing": "Trace TraceStep trace",
 }
 MODULE_OF = {name: module for module, names in NAMES.items() for name in names.split()}
@@ -118,6 +119,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.tasks import *
     from mhattn.tiled import *
     from mhattn.timing import *
+    from mhattn.topk import *
     from mhattn.tracing import *
 else:
     __all__ = sorted(MODULE_OF)

@@ -27,7 +27,7 @@ LAYERS = [
     {"masks"},
     {"fused"},
     {"functional"},
-    {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation"},
+    {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation", "topk"},
     {"modules", "latent", "relative", "flex", "delta", "normed"},
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws

@@ -223,8 +223,7 @@ def gather_rows(x: Tensor, columns: Tensor) -> Tensor:
     lead, width = x.shape[:-2], x.shape[-1]
     index = columns.expand(*lead, *columns.shape[-2:]).flatten(-2)[..., None]  # (..., L * k, 1)
     rows = x.gather(-2, index.expand(*index.shape[:-1], width))
-    gathered: Tensor = rows.unflatten(-2, columns.shape[-2:])
-    return gathered  # (..., L, k, D)
+    return rows.reshape(*lead, *columns.shape[-2:], width)  # (..., L, k, D)
     # --8<-- [end:gather_rows]
 
 

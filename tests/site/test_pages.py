@@ -5,6 +5,7 @@ import importlib.util
 import re
 import tomllib
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pages
@@ -453,6 +454,18 @@ def test_navigation_leads_to_every_page_in_both_languages():
     for (words, _), (titles, page) in zip(english, chinese, strict=True):
         assert all(re.search("[一-鿿]", title) for title in titles), page
         assert not any(re.search("[一-鿿]", word) for word in words), page
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_next_is_the_next_page_of_the_navigation(language):
+    order = [page for _, page in navigation(language)]
+    named = {}
+    for page in order:
+        text = (DOCS / language / page).read_text("utf-8")
+        if found := re.search(r"\*\*(?:Next:|下一页：)\*\* ?\[[^]]*\]\(([\w/-]+\.md)", text):
+            named[page] = found[1]
+    assert len(named) > 50
+    assert named == {page: after for page, after in pairwise(order) if page in named}
 
 
 # Chinese prose

@@ -286,5 +286,6 @@ def _bound(node: ast.stmt) -> list[str]:
     """The names that a function, a class or an assignment binds."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    names = (name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
+    return [name.id for name in names if isinstance(name.ctx, ast.Store)]

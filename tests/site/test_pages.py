@@ -390,7 +390,7 @@ $$
             "no docs/data/measured/<device>/nosuch.json",
         ),
         ("bibliography -->", "measured layers | a -->", 11, r"layers has columns \['length', "),
-        ("bibliography -->", "models | a -->", 11, r"models has 8 columns, got headings \['a'\]"),
+        ("bibliography -->", "models | a -->", 11, r"models has 11 columns, got headings \['a'\]"),
         ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
         ("Why [@v", "Why [@nov", 15, r"\[@novaswani2017\] is not in"),
         ("Q} =", "Q =", 17, r"\\query\{Q = 1"),
@@ -411,26 +411,46 @@ def test_fault_of_a_page_is_named_by_file_and_line(story_results, language, old,
 # Models
 
 
+SIZE_AND_KV_HEADS = {  # of those whose layers are of two kinds
+    "gemma-4-e2b": ("256, 512", "1"),
+    "gemma-4-e4b": ("256, 512", "2"),
+    "gemma-4-26b-a4b": ("256, 512", "8, 2"),
+    "gemma-4-31b": ("256, 512", "16, 4"),
+}
+BY_HAND = {  # KiB, what layers see, rotary base, what else
+    "bert-base": ["–", "all", "–", "–"],
+    "llama-3.1-8b": ["128", "all", "500k", "–"],
+    "deepseek-v2": ["67.5", "all", "10k", "–"],
+    "gpt-3-175b": ["4608", "all", "–", "–"],
+    "gemma-2-9b": ["336", "21 × 4096, 21 × all", "–", "soft-capping at 50"],
+    "gemma-3-27b": ["496", "52 × 1024, 10 × all", "10k, 1M", "QK-norm"],
+    "qwen3-next-80b-a3b": ["24", "36 × linear, 12 × all", "10M", "QK-norm"],
+}
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_models_are_shown_as_their_file_has_them(language):
-    headings = " | ".join("abcdefgh")
-    (block,) = parse(f"<!-- models | {headings} -->\n").blocks
+    (block,) = parse("<!-- models | a | b | c | d | e | f | g | h | i | j | k -->\n").blocks
     made = data.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
-    assert rows[0] == list("abcdefgh")
+    assert rows[0] == list("abcdefghijk")
     models = tomllib.loads((ROOT / "mhattn" / "model_sizes.toml").read_text(encoding="utf-8"))
     for row, (name, model) in zip(rows[2:], models.items(), strict=True):
         assert row[0] == f'<span class="mh-model" id="{name}">{model["title"]}</span>'
-        assert row[1:4] == [str(model[key]) for key in ("layers", "embed_dim", "num_heads")]
-        assert row[4] == str(model.get("num_kv_heads", "–"))
-        size = model.get("head_dim", 192)
+        assert row[1] == str(model["num_heads"])
+        assert row[5:7] == [str(model["layers"]), str(model["embed_dim"])]
+        size = model.get("head_dim") or model["qk_nope_head_dim"] + model["qk_rope_head_dim"]
         bold = "" if model["num_heads"] * size == model["embed_dim"] else "**"
-        assert row[5] == f"{bold}{size}{'' if 'head_dim' in model else ' / 128'}{bold}"
+        latent = "" if "head_dim" in model else f" / {model['v_head_dim']}"
+        usual = f"{size}{latent}", str(model.get("num_kv_heads", "–"))
+        size, kv_heads = SIZE_AND_KV_HEADS.get(name, usual)
+        assert (row[3], row[2]) == (f"{bold}{size}{bold}", kv_heads)
         word = data.SOURCES[language][model["source_kind"]]
-        assert row[7] == f"[{word}]({model['source']})"
-    cache = {row[0].split('"')[3]: row[6] for row in rows[2:]}
-    by_hand = {"bert-base": "–", "llama-3.1-8b": "128", "deepseek-v2": "67.5", "gpt-3-175b": "4608"}
-    assert {name: cache[name] for name in by_hand} == by_hand
+        more = "".join(f" [+]({address})" for address in model.get("more_sources", ()))
+        assert row[10] == f"[{word}]({model['source']}){more}"
+    if language == "en":
+        found = {row[0].split('"')[3]: [row[4], *row[7:10]] for row in rows[2:]}
+        assert {name: found[name] for name in BY_HAND} == BY_HAND
 
 
 # Navigation

@@ -248,11 +248,11 @@ class KVCache:
 
 # --8<-- [start:LinearState]
 class LinearState:
-    """The sums over all tokens so far: a cache for `linear_attention`, which does not grow.
+    """The state of a recurrence over all tokens so far: a cache that does not grow.
 
-    ``state`` is what `linear_attention` returned last, ``(B, H, D_phi, D_v + 1)``, and ``seen``
-    counts the tokens in it. A sum can't give a token back, so there is no ``crop``. Without
-    gradients, as `KVCache`.
+    ``state`` is what `linear_attention`, ``(B, H, D_phi, D_v + 1)``, or `GatedDelta`,
+    ``(B, H, D, D_v)``, returned last, and ``seen`` counts the tokens in it. It can't give a token
+    back, so there is no ``crop``. Without gradients, as `KVCache`.
 
     Examples:
         >>> from mhattn import MultiHeadAttention, linear_attention

@@ -78,12 +78,15 @@ def test_own_sink_is_that_of_gpt_oss(x, kind):
     assert (ours(x, mask=seen) - expected).abs().max() > 0.01
 
 
-def test_gate_is_that_of_qwen3_next(x):
-    """Its layer has QK-norm and turns a part of the features as well."""
+@pytest.mark.parametrize("gates_per_head", [1, D])
+def test_gate_is_that_of_qwen3_next(x, gates_per_head):
+    """Its layer has QK-norm, turns a part of the features, and has a gate for each number."""
     config, layer = library("qwen3_next", "Qwen3Next")
     theirs = layer(config(**SIZES, attention_bias=False), layer_idx=0).double().eval()
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.5)
+    query, gate = theirs.q_proj.weight.detach().view(H, 2, D, E).unbind(1)
+    gate[:] = gate[:, :gates_per_head].clone()  # one for a head is the same for all its numbers
     frequencies = torch.zeros(D // 2, dtype=torch.float64)
     frequencies[: TURNED // 2], angles = turns(TURNED)
     # Rotary turns feature c with c + D / 2, Qwen within its first features: another order
@@ -93,11 +96,10 @@ def test_gate_is_that_of_qwen3_next(x):
     order[turned:half], order[half + turned :] = torch.arange(TURNED, D).view(2, -1)
     rotary = Rotary(D, frequencies=frequencies)
     mha = MultiHeadAttention(E, H, num_kv_heads=H_KV, head_dim=D, bias=False, position=rotary)
-    ours = class_of_the_page("gate")(mha, gates_per_head=D).double()
-    query, gate = theirs.q_proj.weight.detach().view(H, 2, D, E).unbind(1)
+    ours = class_of_the_page("gate")(mha, gates_per_head).double()
     rows = {"q": query, "k": theirs.k_proj.weight.detach().view(H_KV, D, E)}
     with torch.no_grad():
-        ours.gate.weight.copy_(gate.flatten(0, 1))
+        ours.gate.weight.copy_(gate[:, :gates_per_head].flatten(0, 1))
         ours.gate.bias.zero_()
         ours.mha.v_proj.load_state_dict(theirs.v_proj.state_dict())
         ours.out_proj.load_state_dict(theirs.o_proj.state_dict())

@@ -322,8 +322,8 @@ def test_it_fits_a_phone(open_page, language):
         open_page, language, viewport={"width": 360, "height": 740}, has_touch=True
     )
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    size = widget.locator(".mh-map-top span").first.evaluate("e => e.getBoundingClientRect().width")
-    assert size > 9
+    letter = "document.querySelector('[data-widget=live-model] .mh-map-top span')"
+    page.wait_for_function(f"{letter}.getBoundingClientRect().width > 9")  # once it is laid out
     widget.locator(".mh-letters button").nth(3).tap()
     assert widget.locator(".mh-letters button").nth(3).get_attribute("aria-pressed") == "true"
     assert errors == []

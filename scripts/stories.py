@@ -21,7 +21,6 @@ import multiprocessing
 import os
 import platform
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -31,18 +30,17 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import models
-from mhsite.source import LABS, ROOT, STORIES, SourceError
+from mhsite.source import LABS, ROOT, STORIES, SourceError, exported
 from tqdm import tqdm
 
 CACHE = ROOT / ".cache" / "stories"
 RUNNER = [f"mhsite/{name}.py" for name in ("source", "runner", "grids", "svg")] + ["stories.py"]
 PRELOAD = ["torch", "matplotlib.pyplot", "mhsite.runner"]
-# mhattn.masks, or what an import from mhattn names; an import of it under another name is of all.
-IMPORT = re.compile(r"\bmhattn\.(\w+)|\bfrom mhattn import (?:\(([^)]*)\)|(.*))")
+# mhattn.core.masks, or what an import names; an import of mhattn under another name is of all.
+IMPORT = re.compile(r"\bfrom mhattn((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))|\bmhattn((?:\.\w+)+)")
 DATA = re.compile(r"\bdocs/data/[\w./-]*\w")
 IMPORT_OF_ALL = re.compile(r"\bimport mhattn as\b|\bfrom mhattn import \*")
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
-MODULE_OF = runpy.run_path(str(ROOT / "mhattn" / "__init__.py"))["MODULE_OF"]
 START = "forkserver" if sys.platform == "linux" else "spawn"
 
 # What makes one processor add and round as another would, under each kind's name.
@@ -85,29 +83,53 @@ def dependencies() -> dict[str, str]:
     """
     digest = hashlib.sha256()
     runner = (ROOT / "scripts" / name for name in RUNNER)
-    for path in [*sorted(ROOT.glob("mhattn/*.toml")), *runner]:
+    for path in [*sorted(ROOT.glob("mhattn/**/*.toml")), *runner]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [f"{name} {version(name)}" for name in ("torch", "matplotlib", "numpy")]
     arithmetic = [f"{name}={os.environ.get(name)}" for name in SETTINGS]
     digest.update("\n".join([platform.python_version(), *versions, *arithmetic]).encode())
-    modules = [path for path in ROOT.glob("mhattn/*.py") if path.stem != "__init__"]
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in modules}
+    modules = [path for path in ROOT.glob("mhattn/**/*.py") if path.stem != "__init__"]
+    texts = {
+        ".".join(path.relative_to(ROOT / "mhattn").with_suffix("").parts): path.read_text(
+            encoding="utf-8"
+        )
+        for path in modules
+    }
     return {**texts, "": digest.hexdigest()}
 
 
 @functools.lru_cache(maxsize=256)
 def imported(text: str) -> set[str]:
-    """The names that a text, or an example or a string in it, takes from the package."""
-    found = {name for names in IMPORT.findall(text) for name in re.findall(r"\w+", "".join(names))}
-    return found | set(MODULE_OF) if IMPORT_OF_ALL.search(text) else found
+    """What a text, or an example or a string in it, takes from the package: ``core.masks``."""
+    if IMPORT_OF_ALL.search(text):
+        return {""}
+    found = set()
+    for door, several, one, dotted in IMPORT.findall(text):
+        names = re.findall(r"\w+", several + one) if several or one else []
+        found |= {f"{door}.{name}".strip(".") for name in names} | {dotted.strip(".")}
+    return found - {""}
+
+
+def resolved(dotted: str, package: dict[str, str]) -> list[str]:
+    """The modules that a name of the package stands for: its own, or of a package all."""
+    parts = dotted.split(".")
+    for stop in range(len(parts), 0, -1):
+        if (module := ".".join(parts[:stop])) in package:
+            return [module]
+    for stop in range(len(parts)):
+        door = ROOT.joinpath("mhattn", *parts[:stop], "__init__.py")
+        for module, names in exported(door).items() if door.is_file() else ():
+            if parts[stop] in names:
+                return [".".join([*parts[:stop], module])]
+    return [module for module in package if f"{module}.".startswith(f"{dotted}." if dotted else "")]
 
 
 def reached(text: str, package: dict[str, str]) -> list[str]:
     """The package's modules that code uses, directly or through one another."""
     found, left = set(), [text]
     while left:
-        names = {MODULE_OF.get(name, name) for name in imported(left.pop())}
-        new = names & set(package) - found
+        named = {m for name in imported(left.pop()) for m in resolved(name, package) if m}
+        new = named - found
         found |= new
         left += [package[name] for name in new]
     return sorted(found)

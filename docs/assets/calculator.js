@@ -1,5 +1,5 @@
 // What attention costs, for sizes that the reader sets. All counting is in costs.js, which the build
-// translates from mhattn/model_costs.py.
+// translates from mhattn/costs/model_costs.py.
 
 import { MODELS, kept_bytes, model_cost } from "./costs.js"
 import { element, mount, wordsOf } from "./dom.js"

@@ -1,4 +1,4 @@
-// What mhattn.tracing.trace says of MultiHeadAttention, for sizes that the reader sets.
+// What mhattn.inside.tracing.trace says of MultiHeadAttention, for sizes that the reader sets.
 // trace() below is arithmetic on shapes and strides; a browser test compares it with Python's.
 
 import { element, mount, wordsOf } from "./dom.js"
@@ -64,7 +64,7 @@ function viewStride(shape, stride, wanted) {
 
 const swap = ([batch, first, second, last]) => [batch, second, first, last]
 
-/** The steps of a forward pass, as mhattn.tracing.trace lists them; throws what Python would say. */
+/** The steps of a forward pass, as mhattn.inside.tracing.trace lists them; throws what Python would say. */
 export function trace(settings) {
   const { batch, query_len, embed_dim, num_heads } = settings
   for (const name of ["batch", "query_len"]) atLeast(name, settings[name], -Infinity)

@@ -9,8 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mhattn import MultiHeadAttention, causal_mask
-from mhattn.plots import plot_heads, plot_weights
+from mhattn import (
+    MultiHeadAttention,
+    causal_mask,
+    plot_heads,
+    plot_weights,
+)
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
 torch.manual_seed(1)

@@ -74,7 +74,7 @@ def with_examples(html: str) -> str:
 
 
 def module_of(name: str) -> Path:
-    """The file of the module that defines ``name``, as in ``mhattn.masks.causal_mask``."""
+    """The file of the module that defines ``name``, as in ``mhattn.core.masks.causal_mask``."""
     parts = name.split(".")
     for stop in range(len(parts), 1, -1):
         if (path := ROOT.joinpath(*parts[:stop]).with_suffix(".py")).is_file():

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mhattn.model_sizes import known_model, known_models
+from mhattn.costs import known_model, known_models
 from mhsite import measured
 from mhsite.measured import table_markdown
 from mhsite.page import Block, Page, Span, keys, read, with_spans
@@ -84,8 +84,8 @@ def citation(span: Span, language: str, url: Callable[[str], str]) -> str:
 def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     """``<!-- measured NAME | heading | … -->`` is docs/data/measured/*/NAME.json under headings.
 
-    ``<!-- models | heading | … -->`` is mhattn/model_sizes.toml; bibliography and glossary have
-    no headings. ``url`` gives the address of a file of the site.
+    ``<!-- models | heading | … -->`` is mhattn/costs/model_sizes.toml; bibliography and glossary
+    have no headings. ``url`` gives the address of a file of the site.
     """
     kind, _, name = block.value.partition(" ")
     headings = [heading.strip() for heading in block.title.split("|")] if block.title else []

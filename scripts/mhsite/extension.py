@@ -146,7 +146,7 @@ class Writer:
 
     def api(self, block: Block) -> str:
         said = links.to_chapters(block.value, self.page.language, self.from_source)
-        return f"{block.text}\n\n{said}\n\n"
+        return f"{links.imports(block.value)}\n\n{block.text}\n\n{said}\n\n"
 
     def math(self, block: Block) -> str:
         return self.alone(pieces.formula(block.value, display=True))

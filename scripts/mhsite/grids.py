@@ -19,7 +19,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from mhattn import plots, tables
+from mhattn.show import plots, tables
 
 KEYS = {"Q": "K", "q": "k", "query": "key", "W_q": "W_k"}
 CELLS = re.compile(r'<g id="(grid-\d+)">.*?</g>', re.S)

@@ -10,7 +10,7 @@ import ast
 import json
 from pathlib import Path
 
-from mhattn import known_model, known_models
+from mhattn.costs import known_model, known_models
 from mhsite.source import ROOT, SourceError
 
 HELPERS = """\
@@ -30,12 +30,13 @@ COUNTED = {"integers": ["at_least", "divides"], "model_costs": []}  # none named
 
 
 def costs() -> str:
-    """The module costs.js: `mhattn.model_cost`, and the sizes of the models that it can count.
+    """The module costs.js: `mhattn.costs.model_cost` and the sizes of the models that it counts.
 
     Others are no presets: `model_cost` knows one kind of layers, with or without a window. So it
     has no linear layers, chunks, two sizes of heads, shared caches or chosen keys.
     """
-    code = translated({ROOT / "mhattn" / f"{name}.py": names for name, names in COUNTED.items()})
+    folder = ROOT / "mhattn" / "costs"
+    code = translated({folder / f"{name}.py": names for name, names in COUNTED.items()})
     models = [known_model(name) for name in known_models()]
     sizes = [
         {"name": model.name, "title": model.title, "family": model.family} | model.cost_sizes()

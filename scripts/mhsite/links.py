@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 from mhsite import data, search
 from mhsite.page import Block, Page, read
-from mhsite.source import of_file
+from mhsite.source import address, of_file
 
 SHOWN = {"en": "In the chapters: ", "zh": "讲到它们的章节："}
 TERMS = {"en": "Terms: ", "zh": "本页术语："}
@@ -36,8 +36,17 @@ def to_reference(block: Block) -> str:
     module = file.removesuffix(".py").replace("/", ".")
     if module.startswith("mhattn.") and name in public(module):
         page = reference()[module]
-        return f"[`{module}.{name}`]({page}#{module}.{name})\n{{ .mh-about }}"
+        return f"[`{address(module, name)}.{name}`]({page}#{module}.{name})\n{{ .mh-about }}"
     return ""
+
+
+def imports(module: str) -> str:
+    """How to import what a module defines; Markdown."""
+    exported = sorted((address(module, name), name) for name in public(module))
+    grouped = groupby(exported, key=lambda pair: pair[0])
+    return "\n\n".join(
+        f"`from {door} import {', '.join(name for _, name in names)}`" for door, names in grouped
+    )
 
 
 def public(module: str) -> list[str]:

@@ -259,27 +259,52 @@ def free_names(code: str) -> set[str]:
 @of_file
 def import_lines(module: Path) -> dict[str, str]:
     """For each global name of a module of the package, the line that imports it elsewhere."""
-    package = module.relative_to(ROOT).parts[0]
-    name = package if module.stem == "__init__" else f"{package}.{module.stem}"
+    path = module.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(path[:-1] if path[-1] == "__init__" else path)
     lines = {}
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            lines |= _import_lines(node, package)
+            lines |= _import_lines(node, path[0])
         else:
-            lines |= {bound: f"from {name} import {bound}" for bound in _bound(node)}
+            lines |= {
+                bound: f"from {address(name, bound)} import {bound}" for bound in _bound(node)
+            }
     return lines
 
 
 def _import_lines(node: ast.Import | ast.ImportFrom, package: str) -> dict[str, str]:
     """For each name that a statement imports, a line that imports it alone."""
-    source = ""
-    if isinstance(node, ast.ImportFrom):
+
+    def source(name: str) -> str:
+        if isinstance(node, ast.Import):
+            return ""
         parents = [package] * node.level + [node.module] * bool(node.module)
-        source = f"from {'.'.join(parents)} "
+        return f"from {address('.'.join(parents), name)} "
+
     return {
-        alias.asname or alias.name.split(".")[0]: source + ast.unparse(ast.Import([alias]))
+        alias.asname or alias.name.split(".")[0]: source(alias.name)
+        + ast.unparse(ast.Import([alias]))
         for alias in node.names
     }
+
+
+def address(module: str, name: str) -> str:
+    """Where to import a name that ``module`` defines: the first package that exports it."""
+    parts = module.split(".")
+    for stop in range(1, len(parts)):
+        door = ROOT.joinpath(*parts[:stop], "__init__.py")
+        if door.is_file() and name in exported(door).get(".".join(parts[stop:]), ""):
+            return ".".join(parts[:stop])
+    return module
+
+
+@of_file
+def exported(door: Path) -> dict[str, list[str]]:
+    """For each module, as a package's ``__init__.py`` says it in ``NAMES``, what is exported."""
+    for node in ast.parse(door.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and _bound(node) == ["NAMES"]:
+            return {module: names.split() for module, names in ast.literal_eval(node.value).items()}
+    return {}
 
 
 def _bound(node: ast.stmt) -> list[str]:

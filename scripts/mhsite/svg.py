@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from mhattn.plots import COLORS
+from mhattn import COLORS
 
 INK = "#000000"
 ZOOM = 1.45  # CSS pixels a point of a small figure, whose letters are then as large as the page's

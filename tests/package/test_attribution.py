@@ -6,16 +6,15 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
-    LanguageModel,
-    MultiHeadAttention,
-    attention_maps,
+from mhattn import MultiHeadAttention, attention_maps
+from mhattn.inside import (
     attention_rollout,
     head_outputs,
     head_terms,
     logit_attribution,
     patch_heads,
 )
+from mhattn.models import LanguageModel
 
 B, H, L, LAYERS = 2, 3, 7, 5
 

@@ -5,9 +5,8 @@ import itertools
 import pytest
 import torch
 
-from mhattn import KVCache, MultiHeadAttention, sink_mask, window_mask
-from mhattn.positions import Alibi, Rotary
-from mhattn.timing import peak_bytes
+from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, sink_mask, window_mask
+from mhattn.inside import peak_bytes
 
 B, H, H_KV, L, D, D_V, E = 2, 6, 3, 13, 4, 5, 17
 

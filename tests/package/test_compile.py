@@ -5,17 +5,16 @@ from functools import partial
 import pytest
 import torch
 
-from mhattn import (
+from mhattn import Alibi, MultiHeadAttention, Rotary, padding_mask
+from mhattn.variants import (
     LatentAttention,
-    MultiHeadAttention,
+    LearnedBias,
+    RelativePosition,
     linear_attention,
     local_attention,
-    padding_mask,
     strided_attention,
     tiled_attention,
 )
-from mhattn.positions import Alibi, Rotary
-from mhattn.relative import LearnedBias, RelativePosition
 
 B, E, H, D = 2, 33, 3, 10
 LENGTHS = 5, 7, 1, 9, 41

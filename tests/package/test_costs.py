@@ -7,17 +7,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import (
-    KVCache,
-    LatentAttention,
-    MultiHeadAttention,
+from mhattn import KVCache, MultiHeadAttention
+from mhattn.costs import (
     attention_cost,
     kv_cache_bytes,
     kv_cache_numbers,
-    latent_attention,
     latent_multiplications,
     latent_parameters,
 )
+from mhattn.variants import LatentAttention, latent_attention
 
 GRID = list(
     itertools.product(

@@ -2,9 +2,9 @@
 
 import json
 
-import counters
 import pytest
 import torch
+from measuring import counters
 from mhsite.source import DOCS
 
 FILE = DOCS / "data" / "measured" / "amd-epyc" / "counters.json"

@@ -5,19 +5,16 @@ import zlib
 import pytest
 import torch
 
-from mhattn import (
+from mhattn import attention, padding_mask, repeat_heads, window_mask
+from mhattn.core import fused_attention
+from mhattn.variants import (
     LearnedBias,
     RelativePosition,
-    attention,
-    fused_attention,
     latent_attention_absorbed,
     latent_attention_expanded,
-    padding_mask,
     relative_attention,
     relative_blocks,
-    repeat_heads,
     tiled_attention,
-    window_mask,
 )
 
 PRIMES = 3, 5, 7, 11, 13, 37, 41, 43  # beyond 32, `relative_blocks` has several blocks

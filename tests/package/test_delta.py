@@ -6,11 +6,12 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from mhattn import GatedDelta, LinearState, MultiHeadAttention, gated_delta_attention
-from mhattn.timing import peak_bytes
+from mhattn import MultiHeadAttention
+from mhattn.core import LinearState
+from mhattn.inside import peak_bytes
+from mhattn.variants import GatedDelta, gated_delta_attention
 
 B, H, H_KV, L, D, D_V = 2, 6, 3, 29, 7, 5
 
@@ -124,8 +125,10 @@ def test_a_state_handed_on_is_the_full_pass(cuts, chunk_size):
 def qwen():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from transformers.models.qwen3_next import configuration_qwen3_next as configuration
-        from transformers.models.qwen3_next import modeling_qwen3_next as modeling
+        from transformers.models.qwen3_next import (
+            configuration_qwen3_next as configuration,
+            modeling_qwen3_next as modeling,
+        )
     return modeling, configuration.Qwen3NextConfig
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mhattn import (
+from mhattn.inside import (
     cka,
     effective_heads,
     head_groups,

@@ -11,7 +11,8 @@ import torch
 from mhsite.source import ROOT
 from torch import nn
 
-from mhattn import Encoder, EncoderBlock, load_e5, padding_mask
+from mhattn import padding_mask
+from mhattn.models import Encoder, EncoderBlock, load_e5
 
 V, MAX_LEN, LAYERS, HEADS, D, MLP, EPS = 101, 19, 2, 3, 7, 37, 0.1
 E = HEADS * D
@@ -451,7 +452,7 @@ def test_every_word_is_cut_in_the_best_way(e5, pieces):
 
 def test_texts_are_replaced_as_the_file_says(e5, path):
     """Each character by itself; NFKC also joins marks to the letter before, as Unicode asks."""
-    from mhattn.encoder import Fields, replacements_of
+    from mhattn.models.encoder import Fields, replacements_of
 
     data = path.read_bytes()
     count, *_, size = struct.unpack_from("<5iQ", data, 44)

@@ -17,14 +17,9 @@ from torch.nn.attention.flex_attention import (
     or_masks,
 )
 
-from mhattn import (
-    attention,
-    causal_mask,
-    padding_mask,
-    strided_mask,
-    window_mask,
-)
-from mhattn.flex import (
+from mhattn import Alibi, attention, causal_mask, padding_mask, strided_mask, window_mask
+from mhattn.inside import peak_bytes
+from mhattn.variants import (
     alibi_mod,
     causal_mod,
     padding_mod,
@@ -32,8 +27,6 @@ from mhattn.flex import (
     window_block_mask,
     window_mod,
 )
-from mhattn.positions import Alibi
-from mhattn.timing import peak_bytes
 
 # Uncompiled, FlexAttention computes the whole table, and says so in a warning.
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

@@ -12,32 +12,22 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import (
-    Alibi,
-    KVCache,
-    LanguageModel,
+from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention
+from mhattn.core import attend_in_groups, attention_gradients, fused_attention
+from mhattn.costs import attention_cost, latent_multiplications, latent_parameters
+from mhattn.inside import measure_flops
+from mhattn.inside.timing import FORMULAS, MULTIPLIES
+from mhattn.models import EncoderBlock, LanguageModel, LanguageModelBlock
+from mhattn.variants import (
     LatentAttention,
     LearnedBias,
-    MultiHeadAttention,
     RelativePosition,
-    Rotary,
-    attend_in_groups,
-    attention,
-    attention_cost,
-    attention_gradients,
-    fused_attention,
-    latent_multiplications,
-    latent_parameters,
     linear_attention,
     local_attention,
-    measure_flops,
     recurrent_linear_attention,
     strided_attention,
     tiled_attention,
 )
-from mhattn.encoder import EncoderBlock
-from mhattn.language_model import LanguageModelBlock
-from mhattn.timing import FORMULAS, MULTIPLIES
 
 B, L, S, E, H, H_KV, D, D_V = 2, 11, 13, 30, 6, 3, 5, 7
 SDPA = F.scaled_dot_product_attention

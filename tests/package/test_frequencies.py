@@ -10,7 +10,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
 from mhattn import MultiHeadAttention, Rotary, attention
-from mhattn.frequencies import (
+from mhattn.core import (
     llama3_frequencies,
     ntk_base,
     rotary_frequencies,

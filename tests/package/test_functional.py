@@ -6,23 +6,22 @@ from itertools import product
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from mhattn import (
     attention,
     attention_scores,
     attention_weights,
-    fold_heads,
-    fused,
+    causal_mask,
     masked_softmax,
     merge_heads,
+    padding_mask,
     repeat_heads,
     split_heads,
-    unfold_heads,
+    window_mask,
 )
-from mhattn.masks import causal_mask, padding_mask, window_mask
-from mhattn.timing import peak_bytes
+from mhattn.core import fold_heads, fused, unfold_heads
+from mhattn.inside import peak_bytes
 
 B, H, H_KV, L, S, D, D_V = 2, 6, 3, 5, 7, 11, 13
 MANY = 17  # queries, more than keys

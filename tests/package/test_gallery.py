@@ -16,15 +16,10 @@ import torch
 from bs4 import BeautifulSoup
 
 import mhattn
-from mhattn import (
-    attention_maps,
-    attention_share,
-    causal_mask,
-    head_divergence,
-    head_patterns,
-    write_gallery,
-)
-from mhattn.gallery import main
+from mhattn import attention_maps, causal_mask
+from mhattn.inside import attention_share, head_divergence, head_patterns
+from mhattn.show import write_gallery
+from mhattn.show.gallery import main
 
 TOKENS = ["a", "b", "c", "d", "e", "a", "b", "c", "d", "e", "a"]
 L = len(TOKENS)
@@ -403,7 +398,7 @@ class TestFolder:
             (tmp_path / "g" / "notes.txt").write_text("mine", encoding="utf-8")
             return "<svg></svg>"
 
-        monkeypatch.setattr("mhattn.gallery.draw_similarity", meanwhile)
+        monkeypatch.setattr("mhattn.show.gallery.draw_similarity", meanwhile)
         with pytest.raises(FileExistsError, match="gallery only"):
             write_gallery([random_maps(1, 3, 3)], tmp_path / "g", force=True)
         assert [file.name for file in tmp_path.rglob("*")] == ["g", "notes.txt"]
@@ -446,7 +441,7 @@ def saved(tmp_path, monkeypatch):
 
 
 def test_the_command(saved):
-    command = [sys.executable, "-W", "error", "-m", "mhattn.gallery", "maps.pt"]
+    command = [sys.executable, "-W", "error", "-m", "mhattn.show.gallery", "maps.pt"]
     options = ["--tokens", "tokens.json", "--out", "heads", "--title", "Köpfe"]
     root = Path(mhattn.__file__).parent.parent
     paths = {"PYTHONPATH": str(root), "PYTHONIOENCODING": "utf-8"}

@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mhattn import AttentionGradients, attention, attention_gradients, attention_weights
-from mhattn.masks import padding_mask, window_mask
+from mhattn import attention, attention_weights, padding_mask, window_mask
+from mhattn.core import AttentionGradients, attention_gradients
 
 B, H, H_KV, L, S, D, D_V = 2, 6, 3, 5, 7, 11, 13
 MANY = 17  # queries, more than keys

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import KVCache, MultiHeadAttention, local_attention, pool_kv_heads
-from mhattn.positions import Rotary
+from mhattn import KVCache, MultiHeadAttention, Rotary
+from mhattn.variants import local_attention, pool_kv_heads
 
 B, L, S, E, H, D = 2, 5, 7, 17, 12, 4
 

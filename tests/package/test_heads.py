@@ -6,19 +6,15 @@ import time
 import pytest
 import torch
 
-from mhattn import (
+from mhattn import attention_weights, causal_mask, masked_softmax, padding_mask, window_mask
+from mhattn.inside import (
     attention_distance,
     attention_entropy,
     attention_share,
-    attention_weights,
-    causal_mask,
     find_roles,
     head_divergence,
     head_patterns,
     largest_weight,
-    masked_softmax,
-    padding_mask,
-    window_mask,
 )
 
 NAMES = ["self", "previous", "next", "local", "far", "backward", "forward", "first", "induction"]

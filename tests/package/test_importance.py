@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
-    MultiHeadAttention,
+from mhattn import MultiHeadAttention
+from mhattn.inside import (
     ablation_effects,
     edit_heads,
     gradient_scores,

@@ -4,13 +4,14 @@ import struct
 import warnings
 
 import numpy as np
-import peers
 import pytest
 import torch
+from measuring import peers
 from mhsite.source import ROOT
 from torch import nn
 
-from mhattn import KVCache, LanguageModel, load_gguf, write
+from mhattn import KVCache
+from mhattn.models import LanguageModel, load_gguf, write
 
 V, LAYERS, GROUP, KV_HEADS, D, MLP, BASE, EPS = 101, 3, 3, 5, 14, 37, 50.0, 0.1
 HEADS = GROUP * KV_HEADS
@@ -157,8 +158,7 @@ FIELDS = {
 
 def write_gguf(path, architecture="llama", pre="smollm"):
     """A model of one block in which each row is its number, but for the rows that are planted."""
-    from gguf import GGMLQuantizationType as Type
-    from gguf import GGUFWriter
+    from gguf import GGMLQuantizationType as Type, GGUFWriter
 
     file = GGUFWriter(path, architecture)
     for name, number in FIELDS.items():

@@ -12,16 +12,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import (
-    KVCache,
-    LatentAttention,
-    MultiHeadAttention,
-    causal_mask,
-    known_model,
-    latent_attention,
-    padding_mask,
-    window_mask,
-)
+from mhattn import KVCache, MultiHeadAttention, causal_mask, padding_mask, window_mask
+from mhattn.costs import known_model
+from mhattn.variants import LatentAttention, latent_attention
 
 B, L, S, H, E = 2, 5, 7, 3, 87  # E must be divisible by H for Hugging Face
 R, D, TURNED, D_V, Q_RANK = 13, 11, 4, 17, 19
@@ -279,7 +272,7 @@ def test_flops_are_the_closed_form_and_the_choice_is_the_cheaper(L, S, sizes):
 
 def test_a_decode_step_copies_nothing_that_is_kept():
     """The fused path hands the kernel the cache itself, as key and as value."""
-    from mhattn.timing import peak_bytes
+    from mhattn.inside import peak_bytes
 
     with torch.no_grad():
         layer = module(torch.float32)

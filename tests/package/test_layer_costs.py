@@ -20,28 +20,31 @@ from torch.utils.checkpoint import set_checkpoint_early_stop
 from mhattn import (
     Alibi,
     KVCache,
-    LatentAttention,
-    LayerCost,
-    LearnedBias,
-    LinearState,
     MultiHeadAttention,
-    RelativePosition,
     attention,
     causal_mask,
-    kept_bytes,
-    linear_attention,
-    local_attention,
-    measure_flops,
-    model_cost,
-    peak_activation_bytes,
-    strided_attention,
     strided_mask,
-    tiled_attention,
-    training_peak_bytes,
     window_mask,
 )
-from mhattn.layer_costs import KINDS, LATENT
-from mhattn.timing import peak_bytes
+from mhattn.core import LinearState
+from mhattn.costs import (
+    LayerCost,
+    kept_bytes,
+    model_cost,
+    peak_activation_bytes,
+    training_peak_bytes,
+)
+from mhattn.costs.layer_costs import KINDS, LATENT
+from mhattn.inside import measure_flops, peak_bytes
+from mhattn.variants import (
+    LatentAttention,
+    LearnedBias,
+    RelativePosition,
+    linear_attention,
+    local_attention,
+    strided_attention,
+    tiled_attention,
+)
 
 KINDS = list(KINDS)
 SIZES = {"embed_dim": 47, "num_heads": 6, "head_dim": 11, "window": 37, "stride": 13}

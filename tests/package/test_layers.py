@@ -10,21 +10,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mhattn import (
     Alibi,
     KVCache,
-    LatentAttention,
-    LearnedBias,
-    LinearState,
     MultiHeadAttention,
-    RelativePosition,
     Rotary,
     attention,
-    linear_attention,
-    local_attention,
     padding_mask,
     sinusoidal_positions,
-    strided_attention,
     strided_mask,
-    tiled_attention,
     window_mask,
+)
+from mhattn.core import LinearState
+from mhattn.variants import (
+    LatentAttention,
+    LearnedBias,
+    RelativePosition,
+    linear_attention,
+    local_attention,
+    strided_attention,
+    tiled_attention,
 )
 
 B, L, E, H, D = 2, 11, 33, 3, 10

@@ -5,22 +5,18 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mhattn import (
-    MultiHeadAttention,
-    causal_mask,
+from mhattn import MultiHeadAttention, causal_mask, padding_mask, window_mask
+from mhattn.inside import peak_bytes
+from mhattn.variants import (
     elu_plus_one,
     linear_attention,
     linear_attention_weights,
-    padding_mask,
     recurrent_linear_attention,
-    window_mask,
 )
-from mhattn.timing import peak_bytes
 
 B, H, H_KV, L, S, D, D_V = 2, 6, 3, 5, 7, 11, 13
 MANY = 17  # queries, more than keys

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mhattn import MultiHeadAttention, head_patterns
-from mhattn.lookup import (
+from mhattn import MultiHeadAttention
+from mhattn.inside import head_patterns
+from mhattn.lessons import (
     SENTENCE_WORDS,
     AttentionOnly,
     agreeing_verbs,

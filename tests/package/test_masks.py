@@ -3,8 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.nn.attention.bias import causal_lower_right
 
 from mhattn import (

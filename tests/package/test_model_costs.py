@@ -8,12 +8,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import (
-    KVCache,
-    LatentAttention,
-    MultiHeadAttention,
+from mhattn import KVCache, MultiHeadAttention, causal_mask, window_mask
+from mhattn.costs import (
     attention_cost,
-    causal_mask,
     kept_bytes,
     known_model,
     known_models,
@@ -23,8 +20,8 @@ from mhattn import (
     latent_parameters,
     model_cost,
     visible_pairs,
-    window_mask,
 )
+from mhattn.variants import LatentAttention
 
 SIZES = {"layers": 6, "embed_dim": 20, "num_heads": 4, "num_kv_heads": 2, "head_dim": 7}
 LATENT = SIZES | {"num_kv_heads": 4, "q_lora_rank": 23, "kv_lora_rank": 11}

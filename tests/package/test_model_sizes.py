@@ -11,7 +11,8 @@ from fractions import Fraction
 import pytest
 import torch
 
-from mhattn import MultiHeadAttention, attention_cost, known_model, known_models
+from mhattn import MultiHeadAttention
+from mhattn.costs import attention_cost, known_model, known_models
 
 KNOWN = [known_model(name) for name in known_models()]
 each_model = pytest.mark.parametrize("model", KNOWN, ids=lambda model: model.name)
@@ -161,7 +162,7 @@ def test_encoders_and_encoder_decoders():
 
 
 def test_data_is_shipped_beside_the_code():
-    data = importlib.resources.files("mhattn") / "model_sizes.toml"
+    data = importlib.resources.files("mhattn.costs") / "model_sizes.toml"
     assert tuple(tomllib.loads(data.read_text(encoding="utf-8"))) == known_models()
 
 

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import MultiHeadAttention, attention, causal_mask, padding_mask
-from mhattn.masks import window_mask
+from mhattn import MultiHeadAttention, attention, causal_mask, padding_mask, window_mask
 
 B, L, S, H, D = 2, 5, 7, 3, 11
 E = H * D

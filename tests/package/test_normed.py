@@ -9,16 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mhattn import (
-    Alibi,
-    KVCache,
-    MultiHeadAttention,
-    NormedAttention,
-    Rotary,
-    causal_mask,
-    fused_attention,
-    soft_capped_attention,
-)
+from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, causal_mask
+from mhattn.core import fused_attention
+from mhattn.variants import NormedAttention, soft_capped_attention
 
 B, H, L, S, D, D_V = 2, 3, 5, 7, 11, 13
 CAP = 1.7

@@ -9,20 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
-    LanguageModel,
-    LatentAttention,
-    MultiHeadAttention,
+from mhattn import MultiHeadAttention, attention_maps
+from mhattn.inside import (
     ablate_heads,
     ablation_effects,
     attention_layers,
-    attention_maps,
     call_projections,
     edit_heads,
     head_outputs,
     observe,
     patch_heads,
 )
+from mhattn.models import LanguageModel
+from mhattn.variants import LatentAttention
 
 B, L, S, LAYERS, MLP = 3, 5, 7, 2, 31
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # float32 by other kernels, through layers
@@ -585,7 +584,7 @@ class TestBadInput:
             head_outputs(model, torch.zeros(B, L, 17))
 
     def test_a_layer_that_has_no_weights(self):
-        from mhattn import linear_attention
+        from mhattn.variants import linear_attention
 
         layer = MultiHeadAttention(21, 3, attend=linear_attention).eval()
         with pytest.raises(ValueError, match="return_weights"):

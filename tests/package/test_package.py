@@ -15,66 +15,67 @@ import torch
 import mhattn
 
 PACKAGE = Path(mhattn.__file__).parent
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py") if path.stem != "__init__")
-PUBLIC = [name for name in MODULES if not name.startswith("_")]
+# The floors of the house: each package imports those before it, and no other.
+FLOORS = ["costs", "core", "variants", "models", "inside", "show", "lessons"]
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for path in PACKAGE.rglob("*.py")
+    if path.stem != "__init__"
+)
+DOORS = ["mhattn", *(f"mhattn.{floor}" for floor in FLOORS)]
+DRAWS_OR_TIMES = {"show.plots", "show.gallery", "show.gallery_page", "inside.timing"}
+DRAWING = {"show.plots", "show.gallery_page"}
 
-# Who may import whom: each layer those before it. A module that is not named belongs to the
-# last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
-LAYERS = [
-    {"integers"},
-    {"checks", "costs"},
-    {"frequencies"},
-    {"masks"},
-    {"fused"},
-    {"functional"},
-    {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation", "topk"},
-    {"modules", "latent", "relative", "flex", "delta", "normed"},
-]
-GALLERY = {"gallery", "gallery_page"}  # a command, which draws
-DRAWS_OR_TIMES = {"plots", "timing"} | GALLERY
-WITHOUT_TORCH = {"integers", "costs", "model_costs", "model_sizes", "layer_costs", "layer_peaks"}
+
+def file_of(module):
+    return PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
 
 
 def imported(module):
     """Top-level packages and modules of mhattn that a module's source imports anywhere."""
-    tree = ast.parse((PACKAGE / f"{module}.py").read_text(encoding="utf-8"))
     names = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(file_of(module).read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module} has a relative import"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    ours = {name.split(".")[1] for name in names if name.startswith("mhattn.")}
+    ours = {".".join(n.split(".")[1:3]) for n in names if n.startswith("mhattn.")}
     return {name.split(".")[0] for name in names}, ours
+
+
+def test_every_room_is_a_floor():
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms == set(FLOORS)
+    assert {module.split(".")[0] for module in MODULES} == {"door", *rooms}
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_run_one_way(module):
+    """Each names the module that it imports from; the doors are for those who use the package."""
     packages, ours = imported(module)
-    assert not ours & DRAWS_OR_TIMES or module in GALLERY
-    if module in WITHOUT_TORCH:
-        assert ours <= WITHOUT_TORCH
-        assert "torch" not in packages
-    layer = next((i for i, layer in enumerate(LAYERS) if module in layer), len(LAYERS))
-    above = set().union(*LAYERS[layer + 1 :]) if layer < len(LAYERS) else set()
-    same_or_unnamed = ours - set().union(*LAYERS[: layer + 1])
-    assert not ours & above
-    if layer < len(LAYERS):
-        assert not same_or_unnamed, f"{module} imports {same_or_unnamed} of a later layer"
+    room = module.split(".")[0]
+    assert ours <= set(MODULES), "imported from a package's door"
+    below = FLOORS[: FLOORS.index(room) + 1] if room in FLOORS else []
+    assert {name.split(".")[0] for name in ours} <= set(below)
+    assert not ours & DRAWS_OR_TIMES or room == "show"
+    assert room != "costs" or "torch" not in packages
 
 
 def imports_when_loaded(file, folder, prefix):
     """The modules of ``folder``, named with ``prefix``, that a file there imports as it loads."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
     names = set()
-    for node in tree.body:
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    own = {name.removeprefix(prefix).split(".")[0] for name in names if name.startswith(prefix)}
-    return {name for name in own if (folder / f"{name}.py").is_file()}
+    own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+    parts = ([".".join(n.split(".")[:stop]) for stop in (1, 2)] for n in own)
+    found = {name for both in parts for name in both}
+    return {
+        name for name in found if folder.joinpath(*name.split(".")).with_suffix(".py").is_file()
+    }
 
 
 def circle(graph):
@@ -92,8 +93,13 @@ def circle(graph):
 )
 def test_there_is_no_import_circle(folder, prefix):
     folder = PACKAGE.parent / folder
-    files = [file for file in folder.glob("*.py") if file.stem != "__init__"]
-    graph = {file.stem: imports_when_loaded(file, folder, prefix) for file in files}
+    graph = {
+        ".".join(file.relative_to(folder).with_suffix("").parts): imports_when_loaded(
+            file, folder, prefix
+        )
+        for file in folder.rglob("*.py")
+        if file.stem != "__init__" and "node_modules" not in file.parts
+    }
     assert any(graph.values())
     assert circle(graph) == []
 
@@ -109,18 +115,18 @@ def test_a_circle_is_seen(tmp_path):
 @pytest.mark.parametrize("module", MODULES)
 def test_only_what_draws_imports_matplotlib(module):
     packages, _ = imported(module)
-    assert ("matplotlib" in packages) == (module in {"plots", "gallery_page"})
+    assert ("matplotlib" in packages) == (module in DRAWING)
 
 
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
         ("import mhattn", ["False", "False"]),
-        ("from mhattn.costs import attention_cost as f; f(8, 2, query_len=4)", ["False", "False"]),
-        ("from mhattn.model_sizes import known_model as f; f('gemma-2b')", ["False", "False"]),
-        ("from mhattn import attention_cost, known_models", ["False", "False"]),
+        ("import mhattn; mhattn.costs.attention_cost(8, 2, query_len=4)", ["False", "False"]),
+        ("from mhattn.costs import known_model; known_model('gemma-2b')", ["False", "False"]),
+        ("from mhattn.costs.layer_peaks import peak_activation_bytes", ["False", "False"]),
         ("from mhattn import attention", ["True", "False"]),
-        ("from mhattn import write_gallery", ["True", "False"]),
+        ("from mhattn.show import write_gallery", ["True", "False"]),
         ("from mhattn import plot_heads", ["False", "True"]),
     ],
 )
@@ -133,14 +139,64 @@ def test_what_an_import_loads(statement, expected):
 
 
 def test_the_package_knows_its_names_and_no_others():
-    assert mhattn.costs.attention_cost is mhattn.attention_cost
-    assert set(mhattn.__all__) <= set(dir(mhattn))
+    assert mhattn.core.causal_mask is mhattn.causal_mask
+    assert set(mhattn.__all__) | set(FLOORS) <= set(dir(mhattn))
     with pytest.raises(AttributeError, match=r"^module 'mhattn' has no attribute 'atention'$"):
         mhattn.atention  # noqa: B018
 
 
+def test_a_misspelt_name_gets_a_hint():
+    code = "import mhattn.core; mhattn.core.causal_maks"
+    options = {"capture_output": True, "encoding": "utf-8", "cwd": PACKAGE.parent}
+    done = subprocess.run([sys.executable, "-c", code], **options)
+    assert done.stderr.splitlines()[-1].endswith("Did you mean: 'causal_mask'?")
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_door_exports_what_its_modules_say_is_public(door):
+    """All of it in a room, what is needed every day at the top; one room for each name."""
+    package = importlib.import_module(door)
+    folder = Path(package.__file__).parent
+    public = {}
+    for module in package.NAMES:
+        public[module] = importlib.import_module(f"{door}.{module}").__all__
+    assert package.__all__ == sorted(package.__all__)
+    for module, names in package.NAMES.items():
+        found = names.split()
+        assert found == sorted(found)
+        assert set(found) <= set(public[module])
+        assert door == "mhattn" or len(found) == len(public[module])
+        assert all(getattr(package, name) is not None for name in found)
+    if door == "mhattn":
+        assert len(package.__all__) <= 45
+    else:
+        files = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        others = [importlib.import_module(f"{door}.{name}") for name in files - set(package.NAMES)]
+        assert not any(module.__all__ for module in others)
+        said = re.findall(r"`(\w+)`", package.__doc__)
+        assert files <= set(said), "the door does not say what is in the room"
+
+
+def test_each_name_has_one_room():
+    rooms = [name for door in DOORS[1:] for name in importlib.import_module(door).__all__]
+    assert len(rooms) == len(set(rooms))
+    assert set(mhattn.__all__) <= set(rooms)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_type_checkers_see_what_a_door_exports(door):
+    """The imports that only they read name the same as ``NAMES``."""
+    package = importlib.import_module(door)
+    tree = ast.parse(Path(package.__file__).read_text(encoding="utf-8"))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = [(node.module, alias.name) for node in block.body for alias in node.names]
+    pairs = [(f"{door}.{m}", name) for m, names in package.NAMES.items() for name in names.split()]
+    stars = [(f"{door}.{module}", "*") for module in package.NAMES]
+    assert sorted(seen) == sorted(pairs if door == "mhattn" else stars)
+
+
 def public_objects():
-    for module in PUBLIC:
+    for module in MODULES:
         namespace = importlib.import_module(f"mhattn.{module}")
         for name in namespace.__all__:
             yield pytest.param(getattr(namespace, name), id=f"{module}.{name}")
@@ -214,21 +270,9 @@ def test_errors_are_documented(thing):
     assert raised <= set(re.findall(r"^    (\w+):", listed, re.M))
 
 
-def test_what_the_package_exports_is_public_somewhere():
-    assert mhattn.__all__ == sorted(mhattn.__all__)
-    for name in mhattn.__all__:
-        thing = getattr(mhattn, name)
-        assert thing.__name__ == name
-        assert name in importlib.import_module(thing.__module__).__all__
-    for module in PUBLIC:
-        namespace = importlib.import_module(f"mhattn.{module}")
-        things = {name for name in namespace.__all__ if callable(getattr(namespace, name))}
-        assert things <= set(mhattn.__all__), f"of mhattn.{module}"
-
-
-@pytest.mark.parametrize("module", ["functional", "masks"])
+@pytest.mark.parametrize("module", ["core.functional", "core.masks"])
 def test_every_public_function_is_a_section_that_pages_can_show(module):
-    source = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
+    source = file_of(module).read_text(encoding="utf-8")
     namespace = importlib.import_module(f"mhattn.{module}")
     sections = re.findall(r"-8<-- \[start:(\w+)\]\n(.*?)\n *# --8<-- \[end:\1\]\n", source, re.S)
     defined = re.findall(r"(?<!@overload\n)^def ([a-z]\w+)", source, re.M)
@@ -247,7 +291,7 @@ def test_version_and_type_marker():
 @pytest.mark.parametrize("module", MODULES)
 def test_files_and_functions_are_short(module):
     """Lines of code, without docstrings, comments and blank lines."""
-    source = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
+    source = file_of(module).read_text(encoding="utf-8")
     lines, tree = source.splitlines(), ast.parse(source)
     code = {i for i, line in enumerate(lines, 1) if line.strip() and line.strip()[0] != "#"}
     for node in ast.walk(tree):

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import EncoderBlock, MultiHeadAttention, PackedLinear, pack_linears
+from mhattn import MultiHeadAttention, pack_linears
+from mhattn.models import EncoderBlock, PackedLinear
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkldnn.is_available(), reason="this torch was built without oneDNN"

@@ -3,16 +3,14 @@
 import functools
 import warnings
 
-import comparisons
-import peers
 import pytest
 import torch
+from measuring import comparisons, peers
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import MultiHeadAttention, padding_mask
-from mhattn.positions import Alibi, Rotary
+from mhattn import Alibi, MultiHeadAttention, Rotary, padding_mask
 
 B, L, HEADS, HEAD_DIM = 3, 17, 6, 10  # 6 heads in 3 groups of 2: no group is a head
 E = HEADS * HEAD_DIM

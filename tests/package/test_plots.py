@@ -10,7 +10,8 @@ from matplotlib import pyplot as plt
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 
-from mhattn.plots import COLORS, HEAD_COLORS, NEGATIVE, plot_heads, plot_weights
+from mhattn import COLORS, HEAD_COLORS, plot_heads, plot_weights
+from mhattn.show import NEGATIVE
 
 L, S = 3, 5
 

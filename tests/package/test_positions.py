@@ -7,9 +7,18 @@ from itertools import product
 import pytest
 import torch
 
-from mhattn import MultiHeadAttention, attention, padding_mask, trace, window_mask
-from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
-from mhattn.timing import peak_bytes
+from mhattn import (
+    Alibi,
+    MultiHeadAttention,
+    Rotary,
+    attention,
+    padding_mask,
+    sinusoidal_positions,
+    trace,
+    window_mask,
+)
+from mhattn.core import Position
+from mhattn.inside import peak_bytes
 
 B, H, L, S, D = 2, 3, 5, 11, 6
 
@@ -326,7 +335,7 @@ def test_a_position_that_says_nothing_changes_nothing():
         ),
         (
             TypeError,
-            "position must be a mhattn.positions.Position, got str",
+            "position must be a mhattn.core.positions.Position, got str",
             lambda: MultiHeadAttention(12, 2, position="rotary"),
         ),
         (

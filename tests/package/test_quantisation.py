@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mhattn import quantise
+from mhattn.models import quantise
 
 SHAPE = (2, 3, 35, 14)  # groups of 7 and 5 on the last two axes
 

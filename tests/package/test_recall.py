@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mhattn import Alibi, MultiHeadAttention, Rotary, causal_mask, sinusoidal_positions
-from mhattn.recall import RecallModel, named_values, shares_right, train_recall
+from mhattn.lessons import RecallModel, named_values, shares_right, train_recall
 
 
 def answers(tokens, first):
@@ -157,7 +157,7 @@ def test_shares_count_the_questions_of_their_range():
         (ValueError, "the number of models must be at least 1", lambda: train_recall([])),
         (
             TypeError,
-            "position must be a mhattn.positions.Position, got str",
+            "position must be a mhattn.core.positions.Position, got str",
             lambda: RecallModel(["turned"]),
         ),
     ],

@@ -7,16 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
-    KVCache,
-    MultiHeadAttention,
-    attention,
-    padding_mask,
-    relative_attention,
-    relative_blocks,
-)
-from mhattn.relative import LearnedBias, RelativePosition
-from mhattn.timing import peak_bytes
+from mhattn import KVCache, MultiHeadAttention, attention, padding_mask
+from mhattn.inside import peak_bytes
+from mhattn.variants import LearnedBias, RelativePosition, relative_attention, relative_blocks
 
 B, H, H_KV, L, S, D, E = 2, 6, 3, 5, 11, 7, 17
 

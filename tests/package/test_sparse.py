@@ -8,16 +8,10 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mhattn import (
-    causal_mask,
-    local_attention,
-    padding_mask,
-    strided_attention,
-    strided_mask,
-    window_mask,
-)
-from mhattn.sparse import SHORTEST_BLOCK
-from mhattn.timing import peak_bytes
+from mhattn import causal_mask, padding_mask, strided_mask, window_mask
+from mhattn.inside import peak_bytes
+from mhattn.variants import local_attention, strided_attention
+from mhattn.variants.sparse import SHORTEST_BLOCK
 
 B, H, H_KV, D, D_V = 2, 6, 3, 5, 7
 LENGTHS = [(1, 1), (1, 131), (5, 7), (37, 37), (37, 131), (131, 131), (97, 193)]

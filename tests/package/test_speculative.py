@@ -7,11 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
-    KVCache,
+from mhattn import KVCache, MultiHeadAttention, Rotary
+from mhattn.models import (
     LanguageModel,
-    MultiHeadAttention,
-    Rotary,
     accept_drafts,
     tree_depths,
     tree_mask,

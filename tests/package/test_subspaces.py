@@ -6,10 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
-    LatentAttention,
-    MultiHeadAttention,
-    attention_weights,
+from mhattn import MultiHeadAttention, attention_weights, split_heads
+from mhattn.inside import (
     chordal_distance,
     circuit_core,
     circuit_eigenvalues,
@@ -19,9 +17,9 @@ from mhattn import (
     principal_angles,
     random_overlap,
     spectrum,
-    split_heads,
     subspace_overlap,
 )
+from mhattn.variants import LatentAttention
 
 B, L, S, H, D, E = 2, 5, 7, 3, 4, 23
 KDIM, VDIM = 17, 19

@@ -101,5 +101,5 @@ def test_errors_name_the_argument_and_the_value(call, kind, message):
 
 def test_the_module_itself_needs_no_torch():
     code = "import runpy, sys; runpy.run_path(sys.argv[1]); assert 'torch' not in sys.modules"
-    path = sys.modules["mhattn.tables"].__file__
+    path = sys.modules["mhattn.show.tables"].__file__
     subprocess.run([sys.executable, "-c", code, path], check=True)

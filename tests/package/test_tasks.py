@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from mhattn import MultiHeadAttention
-from mhattn.tasks import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
+from mhattn.lessons import GatherModel, LinkedTokens, balanced, linked_tokens, train_models
 
 SIZES = [(3, 7, 0, 1), (2, 5, 1, 1), (3, 7, 2, 2), (2, 5, 3, 3)]  # batch, length, links, content
 

@@ -6,13 +6,12 @@ from itertools import permutations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from mhattn import attention, attention_weights, fold_heads, unfold_heads
-from mhattn.masks import causal_mask, padding_mask, window_mask
-from mhattn.tiled import Sums, block_sums, merge_sums, tiled_attention, tiles
-from mhattn.timing import peak_bytes
+from mhattn import attention, attention_weights, causal_mask, padding_mask, window_mask
+from mhattn.core import fold_heads, unfold_heads
+from mhattn.inside import peak_bytes
+from mhattn.variants import Sums, block_sums, merge_sums, tiled_attention, tiles
 
 B, H, H_KV, L, S, D, D_V = 2, 6, 3, 5, 11, 7, 13
 MANY = 17  # queries, more than keys

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
-from mhattn.timing import held_bytes, measure_seconds, peak_bytes
+from mhattn.inside import held_bytes, measure_seconds, peak_bytes
 
 FLOAT = 4  # bytes
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mhattn import index_scores, measure_flops, top_k_attention, top_key_mask
+from mhattn.inside import measure_flops
+from mhattn.variants import index_scores, top_k_attention, top_key_mask
 
 B, H, H_KV, D, D_V = 2, 6, 3, 5, 7
 LENGTHS = [(1, 1), (1, 31), (5, 7), (29, 29), (13, 37), (7, 5)]

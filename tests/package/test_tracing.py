@@ -8,18 +8,15 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import (
+from mhattn import MultiHeadAttention, Rotary, causal_mask, trace
+from mhattn.variants import (
     LatentAttention,
-    MultiHeadAttention,
-    causal_mask,
+    RelativePosition,
     linear_attention,
     local_attention,
     strided_attention,
     tiled_attention,
-    trace,
 )
-from mhattn.positions import Rotary
-from mhattn.relative import RelativePosition
 
 B, L, S, H, D = 2, 5, 7, 6, 11
 E = 13

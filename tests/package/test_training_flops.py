@@ -17,29 +17,24 @@ from torch.utils.checkpoint import (
     set_checkpoint_early_stop,
 )
 
-from mhattn import (
-    Alibi,
-    LanguageModel,
+from mhattn import Alibi, MultiHeadAttention, Rotary, attention
+from mhattn.core import attend_in_groups, fused_attention
+from mhattn.costs import latent_parameters
+from mhattn.inside import measure_flops
+from mhattn.models import EncoderBlock, LanguageModel
+from mhattn.variants import (
     LatentAttention,
     LearnedBias,
-    MultiHeadAttention,
     RelativePosition,
-    Rotary,
-    attend_in_groups,
-    attention,
-    fused_attention,
     latent_attention_absorbed,
     latent_attention_expanded,
-    latent_parameters,
     linear_attention,
     local_attention,
-    measure_flops,
     recurrent_linear_attention,
     relative_attention,
     strided_attention,
     tiled_attention,
 )
-from mhattn.encoder import EncoderBlock
 
 B, L, S, E, H, H_KV, D, D_V = 2, 11, 13, 30, 6, 3, 5, 7
 HEAD = 2 * B * H  # FLOPs of one multiplication in every head

@@ -1,23 +1,12 @@
 """The benchmark of variants: the layers are what their names say, and every cell has its place."""
 
 import pytest
-import rounds
 import torch
-import variants
+from measuring import rounds, variants
 
-from mhattn import (
-    KVCache,
-    attention_cost,
-    causal_mask,
-    kv_cache_bytes,
-    kv_cache_numbers,
-    latent_parameters,
-    linear_attention_weights,
-    merge_heads,
-    split_heads,
-    strided_mask,
-    window_mask,
-)
+from mhattn import KVCache, causal_mask, merge_heads, split_heads, strided_mask, window_mask
+from mhattn.costs import attention_cost, kv_cache_bytes, kv_cache_numbers, latent_parameters
+from mhattn.variants import linear_attention_weights
 
 NAMES = ["variants-forward", "variants-training", "variants-memory", "variants-decode"]
 KINDS = ["MHA", "GQA", "MQA", "MLA", "window", "strided", "linear"]

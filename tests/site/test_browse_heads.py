@@ -12,7 +12,7 @@ import torch
 from test_access import VIOLATIONS, axe
 from test_site import address, each_language, html
 
-from mhattn import load_e5, load_gguf
+from mhattn.models import load_e5, load_gguf
 
 PAGE = "browse-heads.md"
 MODELS = {

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 from test_site import PAGES, SIDES, address, blocks, each_language, each_side, html, target_file
 
-from mhattn.plots import COLORS
+from mhattn import COLORS
 
 PAGE_LIMIT = 160_000  # bytes over the wire, gzipped
 

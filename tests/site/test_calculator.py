@@ -8,7 +8,7 @@ import pytest
 from mhsite import javascript
 from mhsite.source import SourceError
 
-from mhattn import kept_bytes, known_model, known_models, model_cost
+from mhattn.costs import kept_bytes, known_model, known_models, model_cost
 
 FIELDS = ["layers", "embed_dim", "num_heads", "num_kv_heads", "head_dim", "tokens"]
 

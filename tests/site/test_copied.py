@@ -11,7 +11,10 @@ from mhsite.source import DOCS, LABS, ROOT, console_code, runnable, shown_sectio
 
 INCLUDE = re.compile(r'^\s*--8<-- "(?P<target>[^"]+)"', re.M)
 PAGES = sorted(path for language in ("en", "zh") for path in (DOCS / language).rglob("*.md"))
-MODULES = sorted(path.stem for path in (ROOT / "mhattn").glob("[!_]*.py"))
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "mhattn").glob("*/[!_]*.py")
+)
 
 
 def is_private(name):
@@ -54,7 +57,7 @@ def test_pages_show_and_copy_only_what_is_public(page):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_of_the_reference_import_only_what_is_public(module):
-    namespace = importlib.import_module(f"mhattn.{module}")
+    namespace = importlib.import_module(module)
     for name in namespace.__all__:
         thing = getattr(namespace, name)
         docs = [getattr(thing, "__doc__", None)]
@@ -64,7 +67,7 @@ def test_examples_of_the_reference_import_only_what_is_public(module):
         for doc in filter(None, docs):
             code = runnable(
                 console_code(inspect.cleandoc(doc).replace("\n    ", "\n")),
-                module_of(f"mhattn.{module}.{name}"),
+                module_of(f"{module}.{name}"),
             )
             assert private_imports(code) == [], name
 
@@ -75,7 +78,7 @@ def test_examples_of_the_reference_import_only_what_is_public(module):
         "from mhattn._fused import softmax",
         "from mhattn import masks, _other as other",
         "import mhattn._fused",
-        "def f():\n    from mhattn.masks import _apart",
+        "def f():\n    from mhattn.core.masks import _apart",
     ],
 )
 def test_a_private_import_is_seen(code):

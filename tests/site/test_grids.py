@@ -16,8 +16,7 @@ from mhattn import table
 WORDS = ["the", "cat's", "<mat>"]
 START = f"""
 import torch
-from mhattn import causal_mask, masked_softmax, table
-from mhattn.plots import plot_heads, plot_weights
+from mhattn import causal_mask, masked_softmax, plot_heads, plot_weights, table
 _ = torch.manual_seed(0)
 words = {WORDS!r}
 Q, K = torch.randn(2, 3, 5)
@@ -129,8 +128,7 @@ def test_a_weight_too_small_to_be_held_is_not_hidden():
 STORY = """\
 # --8<-- [start:one]
 >>> import torch
->>> from mhattn import table
->>> from mhattn.plots import plot_weights
+>>> from mhattn import plot_weights, table
 >>> Q = K = torch.eye(4)
 >>> print(table(Q @ K.T / 2, "abcd", "abcd", digits=1))
 {}
@@ -209,7 +207,7 @@ def test_a_map_without_words_on_both_sides_is_none(labels):
 
 
 def test_stories_get_the_functions_themselves_afterwards():
-    from mhattn import plots, tables
+    from mhattn.show import plots, tables
 
     before = tables.table, plots.plot_weights
     told("")

@@ -12,7 +12,7 @@ from mhsite import cells, page, results, source, words
 from mhsite.extension import Writer
 from mhsite.source import STORIES, console_cells, sections
 
-from mhattn import known_models
+from mhattn.costs import known_models
 
 TWINS = sorted(STORIES.glob("*.zh.pycon"))
 OTHER_DATA = "# Other data than in English"

@@ -8,7 +8,8 @@ import torch
 from mhsite.source import LANGUAGES, shown_section
 from test_site import address, each_language
 
-from mhattn import attention_maps, replace_heads
+from mhattn import attention_maps
+from mhattn.inside import replace_heads
 
 ROUNDINGS = {"rtol": 1e-9, "atol": 1e-9}  # both compute in double precision
 ASK = """async ([module, asked]) => {

@@ -6,12 +6,10 @@ import sys
 
 import measure
 import pytest
-import rounds
 import torch
-import variants
+from measuring import filing, rounds, variants
 from mhsite import data, measured
-from mhsite.page import page_paths, parse, skeleton
-from mhsite.page import read as read_page
+from mhsite.page import page_paths, parse, read as read_page, skeleton
 from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
 FILES = measured.files()
@@ -100,7 +98,7 @@ def test_drawn_measurements_are_found():
 def folder(tmp_path, monkeypatch):
     """The folder of measurements, with one benchmark on one device."""
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
-    monkeypatch.setattr(measure, "FOLDER", tmp_path)
+    monkeypatch.setattr(filing, "FOLDER", tmp_path)
     (tmp_path / "amd-epyc").mkdir()
     found = {"columns": ["length", "ours"], "units": {"ours": "seconds"}, "rows": [[8, [2, 1, 3]]]}
     about = {key: value for key, value in GPU.items() if key not in ("host", "cuda")}
@@ -258,7 +256,7 @@ def test_a_folder_has_the_name_of_its_device(device, folder):
 def test_a_measurement_is_written_whole_and_read_back(folder):
     found = {"columns": ["n"], "units": {}, "rows": [[1], [2]], "provenance": GPU}
     found["provenance"] = GPU | {"device": "处理器"}
-    path = measure.write("name", found)
+    path = filing.write("name", found)
     assert path == folder / "处理器" / "name.json"
     assert [file.name for file in path.parent.iterdir()] == ["name.json"]
     assert measured.found(path) == found
@@ -274,7 +272,7 @@ def test_measuring_files_what_pages_can_show(folder, monkeypatch, capsys):
     made = {"columns": ["n"], "units": {}, "rows": [[1]], "provenance": {"threads": "1, 2"}}
     monkeypatch.setitem(rounds.BENCHMARKS, "layers", lambda rounds: dict(made))
     assert run(monkeypatch, "layers", "--rounds", "3") == 0
-    about = measure.provenance(3)
+    about = filing.provenance(3)
     (file,) = (path for path in folder.rglob("*.json") if said(path)["columns"] == ["n"])
     assert said(file)["provenance"] == about | {"threads": "1, 2"}
     assert measured.found(file)["provenance"]["cores"] >= 1
@@ -301,7 +299,7 @@ def test_the_beginning_of_names_asks_for_all_that_begin_so(folder, monkeypatch):
 def test_a_gpu_is_asked_for_its_name_and_measures_what_it_can(folder, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(measure, "processor", lambda: "host")
+    monkeypatch.setattr(filing, "processor", lambda: "host")
     asked = []
 
     def benchmark(rounds, device="cpu"):
@@ -315,7 +313,7 @@ def test_a_gpu_is_asked_for_its_name_and_measures_what_it_can(folder, monkeypatc
     assert asked == ["cpu", "cuda:1"]
     found = measured.found(folder / "gpu-of-cuda-1" / "decode.json")
     about = {"device": "GPU of cuda:1", "host": "host", "cuda": "12.8"}
-    assert found["provenance"] == about | measure.provenance(20, "cuda:1")
+    assert found["provenance"] == about | filing.provenance(20, "cuda:1")
     with pytest.raises(SystemExit):
         run(monkeypatch, "peers", "--device", "cuda")
     assert "no benchmark 'peers' on cuda, only" in capsys.readouterr().err

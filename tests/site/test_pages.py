@@ -11,10 +11,8 @@ from pathlib import Path
 import pages
 import pytest
 import stories
-from mhsite import data, extension
-from mhsite import page as page_module
-from mhsite.page import page_paths, parse, skeleton, with_spans
-from mhsite.page import read as read_page
+from mhsite import data, extension, page as page_module
+from mhsite.page import page_paths, parse, read as read_page, skeleton, with_spans
 from mhsite.settings import settings
 from mhsite.source import DOCS, LABS, LANGUAGES, ROOT, STORIES, SourceError, sections
 
@@ -274,7 +272,7 @@ def names_used_by(key):
 
 
 def test_names_in_code_are_the_packages_own():
-    assert names_used_by("code") - words_of(*(ROOT / "mhattn").glob("*.py")) == set()
+    assert names_used_by("code") - words_of(*(ROOT / "mhattn").rglob("*.py")) == set()
 
 
 def test_names_in_pytorch_are_its_own():
@@ -434,7 +432,9 @@ def test_models_are_shown_as_their_file_has_them(language):
     made = data.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
     assert rows[0] == list("abcdefghijk")
-    models = tomllib.loads((ROOT / "mhattn" / "model_sizes.toml").read_text(encoding="utf-8"))
+    models = tomllib.loads(
+        (ROOT / "mhattn" / "costs" / "model_sizes.toml").read_text(encoding="utf-8")
+    )
     for row, (name, model) in zip(rows[2:], models.items(), strict=True):
         assert row[0] == f'<span class="mh-model" id="{name}">{model["title"]}</span>'
         assert row[1] == str(model["num_heads"])
@@ -563,7 +563,7 @@ PAGE = """\
 See [masks](masks.md) and [@vaswani2017].
 
 ```python
---8<-- "mhattn/masks.py:causal"
+--8<-- "mhattn/core/masks.py:causal"
 ```
 
 $$
@@ -579,7 +579,7 @@ $$
 Because of [scores](attention.md).
 ///
 
-::: mhattn.masks
+::: mhattn.core.masks
 """
 
 
@@ -607,7 +607,7 @@ def tree(tmp_path, monkeypatch):
         ("#two }", "#zwei }"),
         (" { #two }", ""),
         (":causal", ":window"),
-        ('```python\n--8<-- "mhattn/masks.py:causal"\n```\n', ""),
+        ('```python\n--8<-- "mhattn/core/masks.py:causal"\n```\n', ""),
         ("```python", "```text"),
         ("a = b", "a = c"),
         ("$$\na = b\n$$\n", ""),
@@ -616,7 +616,7 @@ def tree(tmp_path, monkeypatch):
         ("[@vaswani2017]", "[@clark2019]"),
         (" and [@vaswani2017]", ""),
         ("/// details", "/// note"),
-        ("::: mhattn.masks", "::: mhattn.costs"),
+        ("::: mhattn.core.masks", "::: mhattn.costs.attention"),
         ("\n$$\na", "\n```text\nloose code\n```\n\n$$\na"),
     ],
 )
@@ -666,7 +666,7 @@ def test_missing_page_is_a_difference(tree):
 def test_parts_know_their_lines():
     found = {part.value: part.line for part in skeleton(parse(PAGE))}
     assert found["masks.md"] == 3
-    assert found["mhattn/masks.py:causal"] == 6
+    assert found["mhattn/core/masks.py:causal"] == 6
     assert found["figures/masks/one.svg"] == 15
 
 

@@ -221,7 +221,7 @@ def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
 
 def made(*codes):
     """Pieces with these codes; those that start with a sharp are the package's own source."""
-    paths = {True: ROOT / "mhattn" / "masks.py", False: STORIES / "masks.pycon"}
+    paths = {True: ROOT / "mhattn" / "core" / "masks.py", False: STORIES / "masks.pycon"}
     return [
         Piece(Section(paths[code.startswith("#")], str(number), 1, ""), code)
         for number, code in enumerate(codes)

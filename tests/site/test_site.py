@@ -18,7 +18,7 @@ from mhsite.page import page_paths, read, skeleton, with_spans
 from mhsite.source import DOCS, LANGUAGES, STORIES, shown_section
 from test_languages import masked
 
-from mhattn.plots import COLORS
+from mhattn import COLORS
 
 PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
@@ -302,7 +302,7 @@ def test_chapters_and_reference_lead_to_each_other(site, language):
     masks = next(line for line in chapters if "causal_mask" in line.text)
     assert {a["href"] for a in masks.select("a")} >= {"../masks-in-practice/"}
     page = html(site, language, "masks-in-practice.md").article
-    assert page.find("a", href="../reference/#mhattn.masks.causal_mask")
+    assert page.find("a", href="../reference/#mhattn.core.masks.causal_mask")
     assert page.find("a", href="../glossary/#causal")
 
 

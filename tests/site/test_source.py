@@ -17,7 +17,8 @@ from mhsite import runner, source
 from mhsite.source import STORIES, SourceError, sections
 from mhsite.svg import site_svg
 
-from mhattn.plots import COLORS, NEGATIVE, plot_weights
+from mhattn import COLORS, plot_weights
+from mhattn.show import NEGATIVE
 
 STORIES = sorted(STORIES.glob("*.pycon"))
 COLUMNS = 84  # what a page shows without a scroll bar
@@ -276,7 +277,7 @@ def test_sections_know_their_lines(tmp_path):
     ("reference", "error"),
     [
         ("nosuch.pycon:one", "there is no file 'nosuch.pycon'"),
-        ("mhattn/functional.py:nosuch", "functional.py: there is no section 'nosuch'"),
+        ("mhattn/core/functional.py:nosuch", "functional.py: there is no section 'nosuch'"),
     ],
 )
 def test_unknown_reference_is_an_error(reference, error):
@@ -369,11 +370,11 @@ def ruffs(code):
 
 
 LINES = {
-    "from mhattn.masks import causal_mask",
-    "from mhattn.masks import Mask",
-    "from mhattn.masks import LIMIT",
-    "from mhattn.masks import a_name_that_makes_the_line_longer",
-    "from mhattn.masks import another_name_that_makes_it_long",
+    "from mhattn.core.masks import causal_mask",
+    "from mhattn.core.masks import Mask",
+    "from mhattn.core.masks import LIMIT",
+    "from mhattn.core.masks import a_name_that_makes_the_line_longer",
+    "from mhattn.core.masks import another_name_that_makes_it_long",
     "from mhattn import checks as check",
     "from torch import nn as layers",
     "from torch import Tensor",
@@ -387,7 +388,7 @@ LINES = {
 
 def test_imports_are_sorted_as_ruff_does():
     code = source.sorted_imports(LINES, "mhattn")
-    assert "from mhattn.masks import (\n    LIMIT,\n    Mask,\n    a_name_that" in code
+    assert "from mhattn.core.masks import (\n    LIMIT,\n    Mask,\n    a_name_that" in code
     assert ruffs(code) == code == ruffs("\n".join(sorted(LINES)) + "\n")
 
 
@@ -396,7 +397,9 @@ def test_free_names_are_those_that_only_others_bind():
     assert source.free_names(code) == {"e", "k"}
 
 
-@pytest.mark.parametrize("path", sorted(source.ROOT.glob("mhattn/[!_]*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", sorted(source.ROOT.glob("mhattn/**/[!_]*.py")), ids=lambda p: p.stem
+)
 def test_every_import_line_imports_its_name(path):
     """The lines that copied source starts with: each by itself must bind what it says."""
     for name, line in source.import_lines(path).items():

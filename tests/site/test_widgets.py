@@ -9,8 +9,7 @@ from mhsite.source import shown_section
 from test_access import VIOLATIONS, axe
 from test_site import SIDES, address, each_language, html
 
-from mhattn import MultiHeadAttention
-from mhattn.tracing import trace
+from mhattn import MultiHeadAttention, trace
 
 NAMES = ("batch", "query_len", "key_len", "embed_dim", "num_heads", "num_kv_heads", "head_dim")
 TRACE = """async ([module, grid]) => {

@@ -1,0 +1,449 @@
+"""Multi-head attention as a module: it holds the projections and calls `mhattn.core.functional`."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, Self, overload
+
+import torch
+from torch import Tensor, nn
+
+from mhattn.core import checks as check
+from mhattn.core.cache import KVCache, LinearState
+from mhattn.core.functional import attention, merge_heads, split_heads
+from mhattn.core.positions import Attended, Position, Positions
+
+__all__ = ["MultiHeadAttention"]
+
+Attend = Callable[..., Attended]
+Cache = KVCache | LinearState
+UNASKED = {"mask": None, "bias": None, "is_causal": False, "dropout": 0, "return_weights": False}
+
+
+def reset_projections(*projections: nn.Linear) -> None:
+    """Xavier uniform, each matrix by its own size; biases are zero."""
+    for proj in projections:
+        nn.init.xavier_uniform_(proj.weight)
+        if proj.bias is not None:
+            nn.init.zeros_(proj.bias)
+
+
+# --8<-- [start:MultiHeadAttention]
+class MultiHeadAttention(nn.Module):
+    """Attend with several heads at once, each in its own projection of the input.
+
+    Self-attention and cross-attention; multi-head (Vaswani et al. 2017, section 3.2.2,
+    https://arxiv.org/abs/1706.03762), grouped-query (Ainslie et al. 2023,
+    https://arxiv.org/abs/2305.13245) and multi-query attention (Shazeer 2019,
+    https://arxiv.org/abs/1911.02150).
+
+    Each of the four weight matrices is initialised Xavier uniform by its own size, biases
+    are zero. A fused matrix for query, key and value, as `torch.nn.MultiheadAttention`
+    has, would get another bound, since Xavier looks at the matrix' shape.
+
+    Args:
+        embed_dim: width of the query and of the output.
+        num_heads: number of heads of the query.
+        num_kv_heads: number of heads of the key and value; it divides ``num_heads``.
+            Default: ``num_heads``; 1 is multi-query attention.
+        head_dim: width of a head. Default: ``embed_dim / num_heads``.
+        kdim: width of the key. Default: ``embed_dim``.
+        vdim: width of the value. Default: ``embed_dim``.
+        bias: whether the four projections add a bias.
+        dropout: share of the weights set to zero, in training only.
+        attend: how each head attends: `mhattn.attention`, or another function of query,
+            key and value, as ``functools.partial(local_attention, window=64)`` or
+            `mhattn.variants.linear_attention`. By name it gets ``mask``, ``bias``, ``is_causal``,
+            ``dropout`` and ``return_weights``, as far as it takes them; what it does not take
+            can't be asked of the layer. It may be a `torch.nn.Module` with parameters.
+        position: how positions enter, from `mhattn.core.positions`. Default: they do not.
+        device: of the parameters.
+        dtype: of the parameters.
+
+    Raises:
+        TypeError: a width or a number of heads is not an integer, position no `Position`, or
+            attend not a function whose arguments Python knows.
+        ValueError: one of them is less than 1, num_heads does not divide embed_dim and no
+            head_dim is given, num_kv_heads does not divide num_heads, dropout is not
+            in [0, 1), or attend can't take the dropout or the position.
+
+    Examples:
+        >>> mha = MultiHeadAttention(embed_dim=12, num_heads=3)
+        >>> mha(torch.zeros(2, 5, 12)).shape
+        torch.Size([2, 5, 12])
+        >>> output, weights = mha(torch.zeros(2, 5, 12), torch.zeros(2, 7, 12), return_weights=True)
+        >>> weights.shape
+        torch.Size([2, 3, 5, 7])
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        num_kv_heads: int | None = None,
+        head_dim: int | None = None,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        attend: Attend = attention,
+        position: Position | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        check.at_least("embed_dim", embed_dim, 1)
+        check.at_least("num_heads", num_heads, 1)
+        if head_dim is None:
+            check.divides("num_heads", num_heads, "embed_dim", embed_dim)
+        check.dropout(dropout)
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.dropout = dropout
+        if not isinstance(position, Position | None):
+            got = type(position).__name__
+            raise TypeError(f"position must be a mhattn.core.Position, got {got}")
+        for name in ("num_kv_heads", "head_dim", "kdim", "vdim"):
+            check.at_least(name, getattr(self, name), 1)
+        check.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
+
+        q_width, kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.q_proj = nn.Linear(embed_dim, q_width, bias, device, dtype)
+        self.k_proj = nn.Linear(self.kdim, kv_width, bias, device, dtype)
+        self.v_proj = nn.Linear(self.vdim, kv_width, bias, device, dtype)
+        self.out_proj = nn.Linear(q_width, embed_dim, bias, device, dtype)
+        self.attend = attend
+        self.takes = arguments_of(attend)
+        self.position = position
+        check_together(self)
+        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+
+    def reset_parameters(self) -> None:
+        """Initialise the projections anew, and the position."""
+        reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+        if self.position is not None:
+            self.position.reset_parameters()
+
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        positions: Tensor | None = ...,
+        cache: Cache | None = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        positions: Tensor | None = ...,
+        cache: Cache | None = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        is_causal: bool = False,
+        positions: Tensor | None = None,
+        return_weights: bool = False,
+        cache: Cache | None = None,
+    ) -> Attended:
+        """Attend from the query to the key and value.
+
+        Args:
+            query: ``(B, L, embed_dim)``.
+            key: ``(B, S, kdim)``. Default: the query, which is self-attention.
+            value: ``(B, S, vdim)``. Default: the key.
+            mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
+                (`torch.nn.MultiheadAttention` means the opposite).
+            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
+            positions: where each token of the query stands, integers ``(L,)`` or ``(B, L)``: for
+                sequences that are padded on the left, or several in one. For self-attention;
+                masks and ``is_causal`` go by the order of the tokens all the same.
+            return_weights: also return the weights of every head, if attend can.
+            cache: holds the keys and values of earlier tokens, and takes in those of this call:
+                S then counts all of them. One for each layer, for causal self-attention. If it
+                has sinks, positions are those among the S keys: nothing stands between the
+                sinks and the window. With linear attention a `mhattn.core.LinearState` holds
+                their sums: S, and so the mask, then counts the keys of this call.
+
+        Returns:
+            ``(B, L, embed_dim)``, or that and the weights as they were applied,
+            ``(B, H, L, S)``.
+
+        Raises:
+            TypeError: an input is not a tensor of floats, mask not of booleans, or positions not
+                of integers.
+            ValueError: the shapes do not fit, there is a value but no key, positions or a cache
+                beside a key of its own, a cache without ``is_causal``, or something is asked of
+                attend that it can't do.
+        """
+        check_inputs(self, query, key, value, positions, cache, is_causal)
+        key = query if key is None else key
+        value = key if value is None else value
+        check.sequence("query", query, "embed_dim", self.embed_dim)
+        check.sequence("key", key, "kdim", self.kdim)
+        check.sequence("value", value, "vdim", self.vdim)
+        query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
+        key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
+        value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
+        if self.position is not None:
+            start = 0 if cache is None else cache.seen  # position of the first key
+            given = {} if positions is None else {"positions": positions}
+            query = self.position.rotate(query, start + key.shape[2] - query.shape[2], **given)
+            key = self.position.rotate(key, start, **given)
+        key_positions = positions
+        if cache is not None and not isinstance(cache, LinearState):
+            move = None if self.position is None else self.position.move
+            key, value = cache.append(key, value, move=move, positions=positions)
+            key_positions = cache.positions
+        heads, weights = attend_in_heads(
+            self,
+            (query, key, value),
+            None if positions is None or key_positions is None else (positions, key_positions),
+            cache,
+            {"mask": mask, "is_causal": is_causal, "return_weights": return_weights},
+        )  # (B, H, L, D), (B, H, L, S)
+        output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
+        return output if weights is None else (output, weights)
+
+    # --8<-- [end:MultiHeadAttention]
+
+    def extra_repr(self) -> str:
+        sizes = ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "dropout")
+        names = [f"{name}={getattr(self, name)}" for name in sizes]
+        if self.attend is not attention and not isinstance(self.attend, nn.Module):
+            names.append(f"attend={name_of(self.attend)}")
+        return ", ".join(names)
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> Self:
+        """Take over PyTorch's module: the same function, with weights of its own.
+
+        Two things stay different. This class puts the batch first, whatever the module's
+        ``batch_first``; and its masks are the opposite of the module's: pass ``~mask``.
+
+        Args:
+            module: with any ``bias``, ``kdim``, ``vdim``, ``dropout``, dtype and device.
+
+        Returns:
+            A new module with copies of the weights, on the same device and with the same
+            dtype, in training if the module is.
+
+        Raises:
+            TypeError: module is not a `torch.nn.MultiheadAttention`.
+            ValueError: it uses ``add_bias_kv`` or ``add_zero_attn``, which have no
+                counterpart here.
+
+        Examples:
+            >>> theirs = nn.MultiheadAttention(12, 3, batch_first=True)
+            >>> ours = MultiHeadAttention.from_torch(theirs)
+            >>> x = torch.randn(2, 5, 12)
+            >>> torch.allclose(ours(x), theirs(x, x, x)[0], atol=1e-6)
+            True
+        """
+        if not isinstance(module, nn.MultiheadAttention):
+            got = type(module).__name__
+            raise TypeError(f"module must be a torch.nn.MultiheadAttention, got {got}")
+        options = {"add_bias_kv": module.bias_k is not None, "add_zero_attn": module.add_zero_attn}
+        for option, used in options.items():
+            if used:
+                raise ValueError(f"module must not use {option}, got {option}=True")
+        ours = cls(
+            module.embed_dim,
+            module.num_heads,
+            kdim=module.kdim,
+            vdim=module.vdim,
+            bias=module.in_proj_bias is not None,
+            dropout=module.dropout,
+        )
+        ours.to(module.out_proj.weight)
+        ours.load_state_dict(to_our_names(module.state_dict()))
+        return ours.train(module.training)
+
+    def to_torch(self, *, batch_first: bool = True) -> nn.MultiheadAttention:
+        """Hand the weights to PyTorch's module; undoes `from_torch`.
+
+        Args:
+            batch_first: whether the result takes ``(B, L, E)`` or ``(L, B, E)``.
+
+        Returns:
+            A new module with copies of the weights, on the same device and with the same
+            dtype, in training if this one is. Its masks are the opposite: pass ``~mask``.
+
+        Raises:
+            ValueError: num_kv_heads is not num_heads, head_dim not embed_dim / num_heads, attend
+                not attention, or there is a position, which PyTorch's module does not have.
+
+        Examples:
+            >>> MultiHeadAttention(12, 3).to_torch().in_proj_weight.shape
+            torch.Size([36, 12])
+        """
+        if self.num_kv_heads != self.num_heads:
+            rule = f"num_kv_heads must be num_heads, {self.num_heads}"
+            raise ValueError(f"for PyTorch's module {rule}, got {self.num_kv_heads}")
+        if self.head_dim * self.num_heads != self.embed_dim:
+            rule = f"head_dim must be embed_dim / num_heads, {self.embed_dim} / {self.num_heads}"
+            raise ValueError(f"for PyTorch's module {rule}, got {self.head_dim}")
+        if self.attend is not attention:
+            got = name_of(self.attend)
+            raise ValueError(f"for PyTorch's module attend must be attention, got {got}")
+        if self.position is not None:
+            got = type(self.position).__name__
+            raise ValueError(f"for PyTorch's module position must be None, got {got}")
+        theirs = nn.MultiheadAttention(
+            self.embed_dim,
+            self.num_heads,
+            self.dropout,
+            bias=self.out_proj.bias is not None,
+            kdim=self.kdim,
+            vdim=self.vdim,
+            batch_first=batch_first,
+        )
+        theirs.to(self.out_proj.weight)
+        theirs.load_state_dict(to_their_names(self.state_dict(), theirs.in_proj_weight is not None))
+        return theirs.train(self.training)
+
+
+# --8<-- [start:attend_in_heads]
+def attend_in_heads(
+    layer: MultiHeadAttention,
+    inputs: tuple[Tensor, Tensor, Tensor],
+    positions: Positions | None,
+    cache: Cache | None,
+    asked: dict[str, Any],
+) -> tuple[Tensor, Tensor | None]:
+    """Call the layer's ``attend`` with what its position adds and what it was asked for.
+
+    Returns ``(B, H, L, D)``, and the weights if they were asked for.
+    """
+    attend, position, (query, key, _) = layer.attend, layer.position, inputs
+    asked["dropout"] = layer.dropout if layer.training else 0.0
+    if position is not None and position.attend is not None:
+        given = {} if positions is None else {"positions": positions}
+        attend = functools.partial(position.attend, **given)
+    elif position is not None:
+        asked["bias"] = position.bias_for(query, key, positions=positions)
+    options = taken(layer, asked)
+    if isinstance(cache, LinearState):
+        heads, state = attend(*inputs, **options, state=cache.state, return_state=True)
+        cache.update(state, key.shape[2])
+        return heads, None
+    attended = attend(*inputs, **options)
+    return attended if isinstance(attended, tuple) else (attended, None)
+    # --8<-- [end:attend_in_heads]
+
+
+def arguments_of(attend: Attend) -> frozenset[str]:
+    """Names of the arguments that it takes."""
+    try:
+        function = attend.forward if isinstance(attend, nn.Module) else attend
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        got = type(attend).__name__
+        raise TypeError(f"attend must be a function with known arguments, got {got}") from None
+    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return frozenset(parameters) | (UNASKED.keys() if any_name else frozenset())
+
+
+def taken(layer: MultiHeadAttention, asked: dict[str, Any]) -> dict[str, Any]:
+    """What attend is called with; an error for what is asked of it and can't be."""
+    for name, x in asked.items():
+        if name not in layer.takes and (isinstance(x, Tensor) or x):
+            rule = f"{name} must be {UNASKED[name]} with attend={name_of(layer.attend)}"
+            raise ValueError(f"{rule}, got {'a tensor' if isinstance(x, Tensor) else x}")
+    return {name: x for name, x in asked.items() if name in layer.takes}
+
+
+def check_inputs(
+    layer: MultiHeadAttention,
+    query: Tensor,
+    key: Tensor | None,
+    value: Tensor | None,
+    positions: Tensor | None,
+    cache: Cache | None,
+    is_causal: bool,
+) -> None:
+    """That the inputs of a call go together, and with the layer."""
+    if key is None and value is not None:
+        raise ValueError("value needs a key, got a value and key=None")
+    if positions is not None and layer.position is None:
+        raise ValueError("positions need a layer with a position, got position=None")
+    check.cache_is_causal(cache, is_causal)
+    if isinstance(cache, LinearState) and "state" not in layer.takes:
+        got = f"attend={name_of(layer.attend)}, got LinearState"
+        raise ValueError(f"cache must be a KVCache with {got}")
+    if key is not None and key is not query:
+        check.only_without_key(cache=cache, positions=positions)
+
+
+def check_together(layer: MultiHeadAttention) -> None:
+    """That attend takes the dropout, and goes with the position."""
+    name, position = name_of(layer.attend), layer.position
+    if layer.dropout > 0 and "dropout" not in layer.takes:
+        raise ValueError(f"dropout must be 0 with attend={name}, got {layer.dropout}")
+    if position is None:
+        return
+    got = type(position).__name__
+    if position.attend is not None and layer.attend is not attention:
+        raise ValueError(f"position must not attend itself with attend={name}, got {got}")
+    if type(position).bias_for is not Position.bias_for and "bias" not in layer.takes:
+        raise ValueError(f"position must add nothing to the scores with attend={name}, got {got}")
+
+
+def name_of(attend: Attend) -> str:
+    """As it would be written, with what `functools.partial` has fixed."""
+    if isinstance(attend, functools.partial):
+        fixed = (f"{key}={getattr(x, '__name__', x)}" for key, x in attend.keywords.items())
+        return f"{name_of(attend.func)}({', '.join(fixed)})"
+    return getattr(attend, "__name__", type(attend).__name__)
+
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+
+
+# --8<-- [start:separate]
+def to_our_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """From PyTorch's names to ours, where ``in_proj`` is three projections in one."""
+    ours: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        if name.startswith("in_proj_"):
+            parts = zip(PROJECTIONS, tensor.chunk(3), strict=True)
+            ours |= {f"{proj}.{name.removeprefix('in_proj_')}": part for proj, part in parts}
+        else:
+            ours[name.replace("_proj_", "_proj.")] = tensor
+    return ours
+    # --8<-- [end:separate]
+
+
+# --8<-- [start:fuse]
+def to_their_names(state: dict[str, Tensor], fuse_weights: bool) -> dict[str, Tensor]:
+    """From our names to PyTorch's."""
+    theirs = {name: state[name] for name in state if name.startswith("out_proj.")}
+    if fuse_weights:
+        theirs["in_proj_weight"] = torch.cat([state[f"{proj}.weight"] for proj in PROJECTIONS])
+    else:
+        theirs |= {f"{proj}_weight": state[f"{proj}.weight"] for proj in PROJECTIONS}
+    if "out_proj.bias" in state:
+        theirs["in_proj_bias"] = torch.cat([state[f"{proj}.bias"] for proj in PROJECTIONS])
+    return theirs
+    # --8<-- [end:fuse]

@@ -1,0 +1,33 @@
+"""What attention costs, by counting: exact integers, and no torch.
+
+- `attention`: parameters, multiplications and cache of one layer, step by step.
+- `model_costs`: a whole model; `layer_costs`: one layer of every kind; `layer_peaks`: its memory.
+- `model_sizes`: the sizes of known models with their sources, and what follows from them.
+- `integers`: what refuses sizes that do not fit.
+
+What a run takes is measured, not counted, in `mhattn.inside`.
+"""
+
+from typing import TYPE_CHECKING
+
+from mhattn.door import lazy
+
+NAMES = {
+    "attention": (
+        "AttentionCost CostStep attention_cost kv_cache_bytes kv_cache_numbers "
+        "latent_multiplications latent_parameters"
+    ),
+    "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
+    "layer_costs": "LayerCost",
+    "layer_peaks": "peak_activation_bytes training_peak_bytes",
+    "model_sizes": "IndexSizes LatentSizes LayerSizes ModelSizes known_model known_models",
+}
+
+if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.costs.attention import *
+    from mhattn.costs.layer_costs import *
+    from mhattn.costs.layer_peaks import *
+    from mhattn.costs.model_costs import *
+    from mhattn.costs.model_sizes import *
+else:
+    __all__, __getattr__, __dir__ = lazy(__name__, NAMES)

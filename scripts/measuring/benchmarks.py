@@ -1,0 +1,276 @@
+"""Benchmarks of the package's own ways of computing the same, and of torch's beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+from torch import nn
+from torch._inductor.utils import fresh_cache
+from torch.nn.attention.flex_attention import (
+    BlockMask,
+    and_masks,
+    create_block_mask,
+    flex_attention,
+    or_masks,
+)
+
+from measuring.rounds import EMBED_DIM, anywhere, benchmark, quartiles, ratios
+from mhattn import MultiHeadAttention, attention, merge_heads, split_heads
+from mhattn.inside import circuit_core, measure_seconds, peak_bytes, spectrum
+from mhattn.variants import (
+    LearnedBias,
+    RelativePosition,
+    causal_mod,
+    linear_attention,
+    local_attention,
+    strided_attention,
+    strided_mod,
+    window_block_mask,
+    window_mod,
+)
+
+
+def one_by_one(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Each head by itself, then all side by side; tensors are ``(B, H, L, D)``.
+
+    A head keeps its axis: without it, torch takes a slower path.
+    """
+    heads = zip(*(x.split(1, dim=1) for x in (query, key, value)), strict=True)
+    return torch.cat([attention(*head) for head in heads], dim=1)
+
+
+@anywhere
+@benchmark
+def serial_heads(rounds: int, device: str = "cpu") -> dict:
+    """The heads of one layer one after another, and all at once, at equal width."""
+    rows = []
+    for length in (32, 256, 1024):
+        x = torch.randn(3, 1, length, EMBED_DIM, device=device)
+        for num_heads in (1, 2, 8, 32):
+            heads = [split_heads(tensor, num_heads) for tensor in x]
+            calls = {
+                "serial": lambda heads=heads: merge_heads(one_by_one(*heads)),
+                "parallel": lambda heads=heads: merge_heads(attention(*heads)),
+            }
+            torch.testing.assert_close(calls["serial"](), calls["parallel"]())
+            seconds = measure_seconds(calls, rounds=rounds)
+            serial, parallel = seconds["serial"], seconds["parallel"]
+            ratio = ratios(serial, parallel)
+            rows.append([length, num_heads, quartiles(serial), quartiles(parallel), ratio])
+    columns = ["length", "heads", "serial", "parallel", "ratio"]
+    return {"columns": columns, "units": {"serial": "seconds", "parallel": "seconds"}, "rows": rows}
+
+
+@benchmark
+def layers(rounds: int) -> dict:
+    """Attention, convolution and recurrence of one width, over growing lengths."""
+    width = EMBED_DIM
+    convolution = nn.Conv1d(width, width, kernel_size=3, padding=1)
+    recurrence = nn.RNN(width, width, batch_first=True)
+    kinds = {
+        "multi": MultiHeadAttention(width, 8),
+        "single": MultiHeadAttention(width, 1),
+        "convolution": lambda x: convolution(x.mT).mT,
+        "recurrence": lambda x: recurrence(x)[0],
+    }
+    rows = []
+    for length in (64, 256, 1024, 4096):
+        x = torch.randn(1, length, width)
+        calls = {name: lambda layer=layer, x=x: layer(x) for name, layer in kinds.items()}
+        seconds = measure_seconds(calls, rounds=rounds)
+        rows.append([length, *(quartiles(seconds[name]) for name in kinds)])
+    return {
+        "columns": ["length", *kinds],
+        "units": dict.fromkeys(kinds, "seconds"),
+        "rows": rows,
+    }
+
+
+@anywhere
+@benchmark
+def linear_time(rounds: int, device: str = "cpu") -> dict:
+    """Linear attention against the fused softmax attention, 8 heads of 64, over growing lengths."""
+    rows = []
+    for keys, is_causal in (("j ≤ n", False), ("j ≤ i", True)):
+        for length in (64, 256, 1024, 4096, 16384):
+            heads = torch.randn(3, 1, 8, length, 64, device=device)
+            calls = {
+                name: lambda run=run, heads=heads, is_causal=is_causal: run(
+                    *heads, is_causal=is_causal
+                )
+                for name, run in (("softmax", attention), ("linear", linear_attention))
+            }
+            seconds = measure_seconds(calls, rounds=rounds)
+            softmax, linear = seconds["softmax"], seconds["linear"]
+            ratio = ratios(linear, softmax)
+            rows.append([keys, length, quartiles(softmax), quartiles(linear), ratio])
+    columns = ["keys", "length", "softmax", "linear", "ratio"]
+    return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+
+
+def flex_patterns(n: int) -> dict[str, tuple[BlockMask, Callable[..., torch.Tensor]]]:
+    """For each pattern its block mask, and the package's own way to compute it."""
+    near, far = window_mod(n, n, 64), strided_mod(n, n, 64)
+    both = and_masks(causal_mod(n, n), or_masks(near, far))
+    return {
+        "j ≤ i": (
+            window_block_mask(n, n, is_causal=True),
+            lambda *x: attention(*x, is_causal=True),
+        ),
+        "w = 64": (
+            window_block_mask(n, n, 64, is_causal=True),
+            lambda *x: local_attention(*x, 64, is_causal=True),
+        ),
+        "w = r = 64": (
+            create_block_mask(both, None, None, n, n, device="cpu"),
+            lambda *x: strided_attention(*x, 64, 64),
+        ),
+    }
+
+
+@benchmark
+def flex(rounds: int) -> dict:
+    """Compiled FlexAttention against the package, 8 heads of 64; needs a compiler."""
+    torch.set_num_threads(1)  # what is compiled for more threads is compiled again for one
+    compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)  # never falls back
+    rows = []
+    for length in (1024, 4096):
+        heads = torch.randn(3, 1, 8, length, 64)
+        for pattern, (block_mask, ours) in flex_patterns(length).items():
+            calls = {
+                "ours": lambda ours=ours, heads=heads: ours(*heads),
+                "flex": lambda heads=heads, block_mask=block_mask: compiled(
+                    *heads, block_mask=block_mask
+                ),
+            }
+            try:
+                output = calls["flex"]()
+            except torch._dynamo.exc.TorchDynamoException as error:
+                why = "the benchmark flex needs a C++ compiler that torch.compile can use"
+                raise RuntimeError(why) from error
+            torch.testing.assert_close(output, calls["ours"](), atol=1e-5, rtol=0)
+            seconds = measure_seconds(calls, rounds=rounds)
+            package, function = seconds["ours"], seconds["flex"]
+            ratio = ratios(function, package)
+            rows.append([pattern, length, quartiles(package), quartiles(function), ratio])
+    columns = ["pattern", "length", "ours", "flex", "ratio"]
+    return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+
+
+@benchmark
+def block_mask(rounds: int) -> dict:
+    """Bytes of making a block mask in three ways, and seconds of compiling; needs a compiler.
+
+    Bytes are counted, so once is enough; compiling is timed in each round, with empty caches.
+    """
+
+    def near(b, h, i, j):
+        return (i >= j) & (i - j < 12)
+
+    def compile_for(n: int) -> tuple[Callable[[], BlockMask], float]:
+        torch.compiler.reset()
+        compiled = torch.compile(create_block_mask, dynamic=False, fullgraph=True)
+        with fresh_cache():
+            start = perf_counter()
+            compiled(near, None, None, n, n, "cpu")
+            return lambda: compiled(near, None, None, n, n, "cpu"), perf_counter() - start
+
+    compile_for(256)  # imports the compiler
+    rows = []
+    for n in (1024, 4096, 16384):
+        compiled, *seconds = compile_for(n)
+        for _ in range(1, rounds):
+            compiled, again = compile_for(n)
+            seconds.append(again)
+        ways = {
+            "as it stands": lambda n=n: create_block_mask(near, None, None, n, n, "cpu"),
+            "compiled": compiled,
+            "derived": lambda n=n: window_block_mask(n, n, 12, is_causal=True),
+        }
+        tables = [way().to_dense() for way in ways.values()]
+        if not all(table.equal(tables[0]) for table in tables):
+            raise AssertionError(f"the three block masks of {n} tokens differ")
+        rows.append([n, *map(peak_bytes, ways.values()), quartiles(seconds)])
+    columns = ["n", "as it stands", "compiled", "derived", "compiling"]
+    units = dict.fromkeys(columns[1:4], "bytes") | {"compiling": "seconds"}
+    return {"columns": columns, "units": units, "rows": rows}
+
+
+@benchmark
+def learned_bias(rounds: int) -> dict:
+    """A bias for each distance from its table, against one that is stored, 8 heads of 64."""
+    rows = []
+    for length in (256, 1024, 4096):
+        heads = torch.randn(3, 1, 8, length, 64)
+        position = LearnedBias(8, length)
+        nn.init.normal_(position.table)
+        stored = position.bias(length, length)[None].contiguous()
+        calls = {
+            "plain": lambda heads=heads: attention(*heads),
+            "stored": lambda heads=heads, stored=stored: attention(*heads, bias=stored),
+            "table": lambda heads=heads, position=position: position.attend(*heads),
+        }
+        torch.testing.assert_close(calls["table"](), calls["stored"]())
+        seconds = measure_seconds(calls, rounds=rounds)
+        ratio = ratios(seconds["table"], seconds["stored"])
+        rows.append([length, *(quartiles(seconds[name]) for name in calls), ratio])
+    columns = ["length", "plain", "stored", "table", "ratio"]
+    return {"columns": columns, "units": dict.fromkeys(columns[1:4], "seconds"), "rows": rows}
+
+
+def vector_of_each_pair(
+    position: RelativePosition, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
+    """What `position` does, with a vector for each query and key, ``(L, S, D)``."""
+    places, reach = torch.arange(query.shape[-2]), position.max_distance
+    index = (places - places[:, None]).clamp(-reach, reach) + reach
+    scores = torch.einsum("bhid,ijd->bhij", query, position.key_vectors[index])
+    weights = ((query @ key.mT + scores) * query.shape[-1] ** -0.5).softmax(dim=-1)
+    values = torch.einsum("bhij,ijd->bhid", weights, position.value_vectors[index])
+    return weights @ value + values
+
+
+@benchmark
+def relative(rounds: int) -> dict:
+    """Vectors for keys and values by distance, 8 heads of 64, distances up to 16."""
+    rows = []
+    for length in (256, 1024, 4096):
+        heads = torch.randn(3, 1, 8, length, 64)
+        position = RelativePosition(64, 16)
+        calls = {
+            "plain": lambda heads=heads: attention(*heads),
+            "pairs": lambda heads=heads, p=position: vector_of_each_pair(p, *heads),
+            "distances": lambda heads=heads, p=position: p.attend(*heads),
+        }
+        if length <= 1024:
+            torch.testing.assert_close(calls["distances"](), calls["pairs"](), atol=1e-4, rtol=1e-4)
+        else:  # would take gigabytes
+            del calls["pairs"]
+        seconds = measure_seconds(calls, rounds=rounds)
+        ratio = {name: ratios(seconds[name], seconds["plain"]) for name in calls}
+        times = (quartiles(seconds[name]) for name in ("plain", "distances"))
+        rows.append([length, *times, ratio["distances"], ratio.get("pairs", "–")])
+    columns = ["length", "plain", "distances", "ratio", "pairs"]
+    return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}
+
+
+@anywhere
+@benchmark
+def circuits(rounds: int, device: str = "cpu") -> dict:
+    """The singular values of a head's QK circuit, head size 64, without and with the product."""
+    rows = []
+    for width in (256, 512, 1024):
+        query, key = torch.randn(2, 64, width, device=device) / width**0.5
+        calls = {
+            "product": lambda q=query, k=key: torch.linalg.svdvals(q.T @ k),
+            "core": lambda q=query, k=key: spectrum(circuit_core(q, k)).singular_values,
+        }
+        values = calls["core"]()
+        torch.testing.assert_close(values, calls["product"]()[:64], atol=1e-5, rtol=1e-4)
+        seconds = measure_seconds(calls, rounds=rounds)
+        ratio = ratios(seconds["product"], seconds["core"])
+        rows.append([width, *(quartiles(seconds[name]) for name in calls), ratio])
+    columns = ["width", "product", "core", "ratio"]
+    return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}

@@ -73,6 +73,13 @@ def test_other_outputs_stay_text(tmp_path, text):
     assert shown.select_one("pre.mh-output").text == text.rstrip("\n")
 
 
+@pytest.mark.parametrize(("width", "focus"), [(36, None), (37, "0")])
+def test_keys_reach_an_output_that_is_wider_than_a_phone(tmp_path, width, focus):
+    """36 characters fit at 360 px: test_access.py sees in a browser what scrolls there."""
+    shown = soup(f">>> print(t)\nshort\n{'x' * width}\n", tmp_path)
+    assert shown.select_one("pre.mh-output").get("tabindex") == focus
+
+
 @pytest.mark.parametrize(
     ("code", "quiet"),
     [

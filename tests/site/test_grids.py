@@ -125,6 +125,16 @@ def test_a_weight_too_small_to_be_held_is_not_hidden():
     assert "hidden" not in about
 
 
+def test_a_hidden_weight_is_hidden_though_its_score_is_far_below_the_largest():
+    """exp(-11.5) is a number: who sees a zero there knows that it was masked."""
+    code = (
+        "Q, K = 20 * torch.eye(3), torch.eye(3)\n"
+        "text = table(masked_softmax(Q @ K.T / 3**0.5, mask), words, words)"
+    )
+    (about,) = read(told(code)[1][0])
+    assert about["hidden"] == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+
+
 STORY = """\
 # --8<-- [start:one]
 >>> import torch

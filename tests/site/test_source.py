@@ -373,6 +373,7 @@ LINES = {
     "from mhattn.core.masks import causal_mask",
     "from mhattn.core.masks import Mask",
     "from mhattn.core.masks import LIMIT",
+    "from mhattn.core.masks import F",  # one capital letter is no constant
     "from mhattn.core.masks import a_name_that_makes_the_line_longer",
     "from mhattn.core.masks import another_name_that_makes_it_long",
     "from mhattn import checks as check",
@@ -388,7 +389,7 @@ LINES = {
 
 def test_imports_are_sorted_as_ruff_does():
     code = source.sorted_imports(LINES, "mhattn")
-    assert "from mhattn.core.masks import (\n    LIMIT,\n    Mask,\n    a_name_that" in code
+    assert "from mhattn.core.masks import (\n    LIMIT,\n    F,\n    Mask,\n    a_name_that" in code
     assert ruffs(code) == code == ruffs("\n".join(sorted(LINES)) + "\n")
 
 

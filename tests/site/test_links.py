@@ -1,0 +1,69 @@
+"""From the reference to the chapters: to the page that shows a function, else uses it first."""
+
+import functools
+import re
+
+import pytest
+from mhsite import data, links
+from mhsite.source import DOCS, LANGUAGES, STORIES
+
+SHOWN = re.compile(r'^\s*--8<-- "mhattn/(\w+)\.py:(\w+)"', re.M)
+INCLUDED = re.compile(r'^\s*--8<-- "([\w-]+)\.pycon:', re.M)
+
+
+@functools.cache
+def pages(language):
+    """The text of each page by its name, in the order of the navigation."""
+    folder = DOCS / language
+    paths = data.pages(language)
+    return {p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in paths}
+
+
+def shown_first(language):
+    """For the source that pages show, as ``masks.causal_mask``, the first of these pages."""
+    found = {}
+    for page, text in pages(language).items():
+        for module, name in SHOWN.findall(text):
+            found.setdefault(f"{module}.{name}", page)
+    return found
+
+
+@functools.cache
+def words_of(story):
+    return set(re.findall(r"\w+", (STORIES / f"{story}.pycon").read_text(encoding="utf-8")))
+
+
+def used_first(language, name):
+    """The first page whose stories have this word."""
+    for page, text in pages(language).items():
+        if any(name in words_of(story) for story in INCLUDED.findall(text)):
+            return page
+    return None
+
+
+def led_to(module, language):
+    """For each name of a module, the page that the reference's line leads to."""
+    line = links.to_chapters(f"mhattn.{module}", language, lambda page: page)
+    lists = re.findall(r"\]\(([^)]+)\)[^`]*((?:`\w+`(?:, |、)?)+)", line)
+    return {name: page for page, names in lists for name in re.findall(r"`(\w+)`", names)}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_reference_leads_to_the_page_that_shows_a_function(language):
+    shown = shown_first(language)
+    modules = {name.partition(".")[0] for name in shown}
+    leads = {f"{m}.{name}": page for m in modules for name, page in led_to(m, language).items()}
+    documented = {name for name in shown if name in leads}
+    assert len(documented) > 20
+    assert {name: leads[name] for name in documented} == {n: shown[n] for n in documented}
+    order = list(pages(language))
+    used = {name: used_first(language, name.partition(".")[2]) for name in documented}
+    earlier = [n for n, page in used.items() if page and order.index(page) < order.index(shown[n])]
+    assert earlier, "none is used before it is shown"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_reference_leads_to_the_first_page_that_uses_what_none_shows(language):
+    shown, leads = shown_first(language), led_to("tables", language)
+    assert "tables.table" not in shown
+    assert leads["table"] == used_first(language, "table")

@@ -7,7 +7,7 @@ import pytest
 from mhsite import data, links
 from mhsite.source import DOCS, LANGUAGES, STORIES
 
-SHOWN = re.compile(r'^\s*--8<-- "mhattn/(\w+)\.py:(\w+)"', re.M)
+SHOWN = re.compile(r'^\s*--8<-- "mhattn/([\w/]+)\.py:(\w+)"', re.M)
 INCLUDED = re.compile(r'^\s*--8<-- "([\w-]+)\.pycon:', re.M)
 
 
@@ -20,7 +20,7 @@ def pages(language):
 
 
 def shown_first(language):
-    """For the source that pages show, as ``masks.causal_mask``, the first of these pages."""
+    """For the source that pages show, as ``core/masks.causal_mask``, the first of these pages."""
     found = {}
     for page, text in pages(language).items():
         for module, name in SHOWN.findall(text):
@@ -43,7 +43,8 @@ def used_first(language, name):
 
 def led_to(module, language):
     """For each name of a module, the page that the reference's line leads to."""
-    line = links.to_chapters(f"mhattn.{module}", language, lambda page: page)
+    dotted = f"mhattn.{module.replace('/', '.')}"
+    line = links.to_chapters(dotted, language, lambda page: page)
     lists = re.findall(r"\]\(([^)]+)\)[^`]*((?:`\w+`(?:, |、)?)+)", line)
     return {name: page for page, names in lists for name in re.findall(r"`(\w+)`", names)}
 
@@ -64,6 +65,6 @@ def test_the_reference_leads_to_the_page_that_shows_a_function(language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_reference_leads_to_the_first_page_that_uses_what_none_shows(language):
-    shown, leads = shown_first(language), led_to("tables", language)
-    assert "tables.table" not in shown
+    shown, leads = shown_first(language), led_to("show/tables", language)
+    assert "show/tables.table" not in shown
     assert leads["table"] == used_first(language, "table")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mhattn.core import checks as check
-from mhattn.core.cache import KVCache
+from mhattn.core.cache import KVCache, keep_to_one_layer
 from mhattn.core.functional import attention, merge_heads, split_heads
 from mhattn.core.positions import Attended, Rotary
 from mhattn.costs.attention import latent_multiplications
@@ -476,7 +476,7 @@ class LatentAttention(nn.Module):
             ValueError: the shapes do not fit, the cache is full, or it is used without
                 ``is_causal``.
         """
-        check.sequence("query", query, "embed_dim", self.embed_dim)
+        check.sequence("query", query, "embed_dim", self.embed_dim, self.kv_a_proj)
         check.cache_is_causal(cache, is_causal)
         start = 0 if cache is None else cache.seen
         kept = self.compress(query, start, positions=positions)  # (B, 1, L, R + D_R)
@@ -485,6 +485,7 @@ class LatentAttention(nn.Module):
         turned = self.position.rotate(turned, start, positions=positions)
         query = torch.cat([content, turned], dim=-1)
         if cache is not None:
+            keep_to_one_layer(cache, self)
             kept, _ = cache.append(kept, kept[..., :0])  # (B, 1, S, R + D_R)
         attended = latent_attention(
             query,

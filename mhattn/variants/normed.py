@@ -61,8 +61,14 @@ class NormedAttention(nn.Module):
             raise ValueError(f"eps must be finite and not negative, got {eps}")
         self.head_dim = head_dim
         self.eps = eps
-        self.q_gain = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
-        self.k_gain = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
+        self.q_gain = nn.Parameter(torch.empty(head_dim, device=device, dtype=dtype))
+        self.k_gain = nn.Parameter(torch.empty(head_dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set all gains to one."""
+        nn.init.ones_(self.q_gain)
+        nn.init.ones_(self.k_gain)
 
     def forward(
         self,

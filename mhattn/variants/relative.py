@@ -126,6 +126,9 @@ class LearnedBias(Position):
         """Set all biases to zero."""
         nn.init.zeros_(self.table)
 
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, max_len={self.max_len}"
+
     def bias(self, L: int, S: int, *, positions: Positions | None = None) -> Tensor:
         """What is added to the scores.
 
@@ -147,7 +150,7 @@ class LearnedBias(Position):
             tensor([[[0., 0., 7.],
                      [0., 0., 0.]]], grad_fn=<FlipBackward0>)
         """
-        if positions is None:
+        if positions is None and L > 0:
             self._check_lengths(L, S)
             return backwards(self.table, S - L, S - 1, S).flip(-2)
         distance = distances(L, S, positions, self.table.device)  # (L, S) or (B, 1, L, S)
@@ -270,6 +273,9 @@ class RelativePosition(Position):
         """Initialise the vectors anew, Xavier uniform."""
         nn.init.xavier_uniform_(self.key_vectors)
         nn.init.xavier_uniform_(self.value_vectors)
+
+    def extra_repr(self) -> str:
+        return f"head_dim={self.head_dim}, max_distance={self.max_distance}"
 
     def attend(
         self,

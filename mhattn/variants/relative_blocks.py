@@ -116,8 +116,9 @@ def by_blocks(
     B, H, L, _ = query.shape
     room = _room(query)
     at_once = min(max(32, room // S), 128)  # queries
-    heads = max(1, room // (min(at_once, L) * S))
-    sizes = max(1, room // (min(heads, H) * min(at_once, L) * S)), heads, at_once
+    of_a_head = max(1, min(at_once, L) * S)  # scores
+    heads = max(1, room // of_a_head)
+    sizes = max(1, room // (max(1, min(heads, H)) * of_a_head)), heads, at_once
     run = _again_if_trained(query, key, value, *vectors)
     output = query.new_zeros(query.shape)
     weights = query.new_zeros(B, H, L, S) if return_weights else None
@@ -192,10 +193,11 @@ def biased_by_blocks(
         distance = torch.arange(table.shape[-1], device=table.device) - table.shape[-1] // 2
         table = table.masked_fill(distance > 0, -math.inf)
     at_once = CAUSAL_ROWS if is_causal else ROWS  # queries
-    heads = max(1, _room(query) // 4 // (B * min(at_once, L) * D * group)) * group
+    of_a_group = max(1, B * min(at_once, L) * D * group)  # numbers in its queries
+    heads = max(1, _room(query) // 4 // of_a_group) * group
     run = _again_if_trained(table)
     output = query.new_zeros(B, H, L, value.shape[-1])
-    sizes = B, heads, at_once
+    sizes = max(1, B), heads, at_once
     for here, rows, seen in _blocks((B, H, L), S, is_causal, sizes):
         shared = here[0], slice(here[1].start // group, here[1].stop // group)
         inputs = query[*here, rows], key[*shared, :seen], value[*shared, :seen]

@@ -78,7 +78,8 @@ def top_key_mask(
     Of equal scores, the earlier key wins. A query that sees fewer than k keys keeps them all.
 
     Args:
-        scores: floats, ``(..., L, S)``, or with blocks ``(..., L, ceil(S / block))``. -inf hides.
+        scores: floats, ``(..., L, S)``, or with blocks ``(..., L, ceil(S / block))``. What
+            is -inf or NaN is never chosen.
         k: how many keys, or blocks, each query keeps.
         mask: booleans that broadcast to ``(..., L, S)``: keys that queries may choose.
         is_causal: no query sees a key that comes later. A block that holds the query's position
@@ -131,7 +132,8 @@ def choose_keys(
         seen = seen & mask
     seen = F.pad(seen, (0, N * block - S))  # the last block may be cut short
     hidden = ~seen.unflatten(-1, (N, block)).any(dim=-1)  # (..., L, N)
-    ranked = scores.detach().masked_fill(hidden, -math.inf)
+    scores = scores.detach()
+    ranked = scores.masked_fill(hidden | scores.isnan(), -math.inf)
     best, chosen = ranked.sort(dim=-1, descending=True, stable=True)
     best, chosen = best[..., :k], chosen[..., :k]  # (..., L, k)
     inside = torch.arange(block, device=scores.device)
@@ -200,6 +202,9 @@ def top_k_attention(
     """
     check.attention(query, key, value, scale)
     check_scores(scores, query)
+    if not query.numel():
+        check_choice(scores, k, block, key.shape[-2])
+        return attention(query, key, value)
     columns, kept = choose_keys(scores, k, mask, is_causal, block, key.shape[-2])
     if query.shape[:-2] != key.shape[:-2] and scores.shape[-3] != 1:
         key, value = repeat_heads(key, query), repeat_heads(value, query)

@@ -38,21 +38,24 @@ def fused_attention(
     """Mix the values as `attention` does, in a form that torch's kernels take.
 
     Args:
-        query: as in `attention`.
-        key: as in `attention`.
-        value: as in `attention`.
-        mask: as in `attention`.
-        bias: as in `attention`.
-        is_causal: as in `attention`.
-        scale: as in `attention`.
-        dropout: as in `attention`.
+        query: floats, ``(..., L, D)``; grouped ``(B, H, L, D)``.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+        value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        bias: finite floats that broadcast to ``(..., L, S)``, added to the scaled scores.
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
+        dropout: share of the weights set to zero; pass 0 when not training.
 
     Returns:
         ``(..., L, D_v)``, zeros where there is nothing to attend to.
 
     Raises:
-        TypeError: as `attention`.
-        ValueError: as `attention`.
+        TypeError: query, key, value or bias is not a tensor of floats, they differ in dtype, or
+            mask is not of booleans.
+        ValueError: the shapes do not fit, scale is not positive, or dropout not in [0, 1).
 
     Examples:
         >>> query, key = torch.tensor([[0.0, math.sqrt(2)]]), torch.eye(2)

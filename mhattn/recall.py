@@ -110,7 +110,7 @@ class RecallModel(nn.Module):
 
         Args:
             tokens: integers, ``(B, L)``, as `named_values` draws them.
-            mask: as in `mhattn.MultiHeadAttention`, for every layer.
+            mask: booleans that broadcast to ``(B, H, L, L)``, for every layer. True: may attend.
 
         Returns:
             Logits of the values, ``(B, L, 8)``.

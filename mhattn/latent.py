@@ -26,6 +26,51 @@ __all__ = [
 ]
 
 
+class LatentForm(Protocol):
+    """What type checkers know of both forms: with ``return_weights`` the result is a pair."""
+
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: bool,
+    ) -> Attended: ...
+
+
+def one_form(function: Callable[..., Attended]) -> LatentForm:
+    return cast(LatentForm, function)
+
+
 @overload
 def latent_attention(
     query: Tensor,
@@ -125,51 +170,6 @@ def latent_attention(
         query, kept, k_b, v_b, mask=mask, is_causal=is_causal, return_weights=return_weights
     )
     # --8<-- [end:latent_attention]
-
-
-class LatentForm(Protocol):
-    """What type checkers know of both forms: with ``return_weights`` the result is a pair."""
-
-    @overload
-    def __call__(
-        self,
-        query: Tensor,
-        kept: Tensor,
-        k_b: Tensor,
-        v_b: Tensor,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        return_weights: Literal[False] = ...,
-    ) -> Tensor: ...
-    @overload
-    def __call__(
-        self,
-        query: Tensor,
-        kept: Tensor,
-        k_b: Tensor,
-        v_b: Tensor,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        return_weights: Literal[True],
-    ) -> tuple[Tensor, Tensor]: ...
-    @overload
-    def __call__(
-        self,
-        query: Tensor,
-        kept: Tensor,
-        k_b: Tensor,
-        v_b: Tensor,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        return_weights: bool,
-    ) -> Attended: ...
-
-
-def one_form(function: Callable[..., Attended]) -> LatentForm:
-    return cast(LatentForm, function)
 
 
 @one_form

@@ -166,8 +166,8 @@ def soft_capped_attention(
         return_weights: also return the weights.
 
     Returns:
-        ``(..., L, D_v)``, zeros where there is nothing to attend to; or that and the weights as they
-        were applied, dropout included, ``(..., L, S)``.
+        ``(..., L, D_v)``, zeros where there is nothing to attend to; or that and the weights as
+        they were applied, dropout included, ``(..., L, S)``.
 
     Raises:
         TypeError: query, key, value or bias is not a tensor of floats, they differ in dtype, or

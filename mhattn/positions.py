@@ -396,8 +396,8 @@ class Alibi(Position):
         Args:
             L: number of queries.
             S: number of keys.
-            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
-                ``(B, S)``. Default: the last query stands beside the last key.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
             dtype: of the result. Default: torch's default.
 
         Returns:

@@ -159,7 +159,7 @@ def train_recall(
         steps: how often Adam steps.
         lr: the learning rate of Adam.
         batch: sequences that each model sees in a step.
-        first: as in `named_values`.
+        first: whether the answer is the first value that the name was given, or the latest one.
 
     Raises:
         TypeError: length, steps or batch is not an integer.

@@ -140,8 +140,8 @@ class LearnedBias(Position):
         Args:
             L: number of queries.
             S: number of keys.
-            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
-                ``(B, S)``. Default: the last query stands beside the last key.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
 
         Returns:
             ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``; a copy.

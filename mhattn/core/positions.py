@@ -139,8 +139,8 @@ class Position(nn.Module):
         """What the positions of these queries and keys add to their scores.
 
         Args:
-            query: as in `attention`.
-            key: as in `attention`.
+            query: floats, ``(..., H, L, D)``.
+            key: floats, ``(..., H_kv, S, D)``.
             positions: of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
                 ``(B, S)``. Default: the last query stands beside the last key.
 
@@ -396,7 +396,8 @@ class Alibi(Position):
         Args:
             L: number of queries.
             S: number of keys.
-            positions: of the queries and keys, as in `Position.bias_for`.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
             dtype: of the result. Default: torch's default.
 
         Returns:
@@ -417,8 +418,9 @@ class Alibi(Position):
 
         Args:
             query: ``(..., H, L, D)``.
-            key: as in `attention`.
-            positions: as in `Position.bias_for`.
+            key: floats, ``(..., H_kv, S, D)``.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
 
         Returns:
             ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``.

@@ -60,15 +60,26 @@ def add_by_distance(scores: Tensor, by_distance: Tensor, first: int) -> None:
 
     Softmax doesn't see what is the same in a whole row, so the number of the keys far behind
     is taken from all others instead.
+
+    One query further on, a key's distance is one less: the numbers of a key lie on a slant. Read
+    the table as one long row, from its L-th number on, and cut it again into rows that are one
+    shorter: each begins one number earlier in its old row, so the slant stands upright::
+
+        a b c d                         c d e
+        e f g h      from c, by three   f g h
+        i j k l                         i j k
+
+    What a row borrowed from the next (e) is beyond the keys that are near. Nothing is copied.
     """
     L, reach = scores.shape[-2], by_distance.shape[-1] // 2
     by_distance = by_distance - by_distance[..., :1]
     start, end, cut = _near(scores, reach, first)
-    behind, near, ahead = by_distance.split([1, 2 * reach - 1, 1], dim=-1)
-    behind, ahead = (x.expand(*x.shape[:-1], L) for x in (behind, ahead))
+    behind, near, ahead = by_distance.split([1, 2 * reach - 1, 1], dim=-1)  # (..., L, 1 or near)
+    behind, ahead = (x.expand(*x.shape[:-1], L) for x in (behind, ahead))  # (..., L, L)
     slanted = torch.cat([behind[..., 1:], near, ahead], dim=-1)  # (..., L, 2 (L + reach) - 2)
     width = slanted.shape[-1]
     upright = slanted.flatten(-2)[..., L - 1 : L * width - 1].unflatten(-1, (L, width - 1))
+    # upright: (..., L, 2 (L + reach) - 3), column c belongs to key first - reach + 1 + c
     scores[..., start:end].add_(upright[..., cut])
     scores[..., end:].add_(ahead[..., :1])
 

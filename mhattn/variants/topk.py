@@ -180,10 +180,13 @@ def top_k_attention(
         scores: as many axes as query, ``(..., L, S)``, or one column for each block. The axis of
             heads may be 1: then all heads share the choice, and a group of heads its gathered keys.
         k: how many keys, or blocks, each query attends to.
-        mask: as in `top_key_mask`, broadcasts to the scores' rows.
-        is_causal: as in `top_key_mask`.
+        mask: booleans that broadcast to ``(..., L, S)`` with the scores' rows: keys that queries
+            may choose. True: may attend.
+        is_causal: no query sees a key that comes later: query ``i`` sees key ``j`` only if
+            ``j <= i + (S - L)``. A block that holds the query's position can be chosen, and then
+            ends there.
         block: how many neighbouring keys have one score.
-        scale: as in `attention_weights`.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
     Returns:
         ``(..., L, D_v)``, zeros where there is nothing to attend to.

@@ -16,31 +16,47 @@ import torch
 from torch import Tensor, nn
 
 from mhattn.core import functional, positions
-from mhattn.variants import latent, linear, relative, sparse, tiled
+from mhattn.variants import delta, latent, linear, normed, relative, sparse, tiled, topk
 
 __all__ = ["Trace", "TraceStep", "trace"]
 
+# Every function of the package that attends has its steps here; a test says which one lacks them.
 NAMES = {
     functional.split_heads.__code__: "split {}",
     positions.Rotary.rotate.__code__: "turn {}",
+    normed.normalised.__code__: "norm {}",
     functional.repeat_heads.__code__: "repeat {}",
     functional.attention_scores.__code__: "scores",
     functional.attention_weights.__code__: "weights",
     functional.attention.__code__: "mix",
     relative.RelativePosition.attend.__code__: "mix",
+    relative.relative_attention.__code__: "mix",
     linear.linear_attention.__code__: "mix",
+    linear.recurrent_linear_attention.__code__: "mix",
     sparse.local_attention.__code__: "mix",
     sparse.strided_attention.__code__: "mix",
     tiled.tiled_attention.__code__: "mix",
+    topk.top_k_attention.__code__: "mix",
+    delta.gated_delta_attention.__code__: "mix",
+    normed.soft_capped_attention.__code__: "mix",
     latent.LatentAttention.compress.__code__: "kept",
     latent.latent_attention.__code__: "heads",
     functional.merge_heads.__code__: "merge",
 }
-# These call the functions above for blocks of the sequence: they are one step.
+# These call the functions above for blocks of the sequence, or in a layout of their own: they are
+# one step. Of a state or of some of the keys there is no table of weights.
 IN_BLOCKS = {
     sparse.local_attention.__code__,
     sparse.strided_attention.__code__,
     tiled.tiled_attention.__code__,
+    topk.top_k_attention.__code__,
+    delta.gated_delta_attention.__code__,
+}
+# These compute their weights by themselves, and return them beside the result.
+BESIDE = {
+    relative.RelativePosition.attend.__code__,
+    relative.relative_attention.__code__,
+    normed.soft_capped_attention.__code__,
 }
 
 
@@ -121,6 +137,9 @@ def trace(module: nn.Module, *inputs: Any, **kwargs: Any) -> Trace:
     Where a layer can return its weights they are asked for, so attention runs as the formula is
     written, not in a fused kernel that never has them. The steps carry no gradients.
 
+    Attention in blocks, to chosen keys, or by a state has no table of weights: what it gives is
+    one step, ``mix``. With a soft cap, ``scores`` are those before it.
+
     Args:
         module: a layer of this package, with any position.
         *inputs: what its forward takes.
@@ -198,7 +217,7 @@ class _Recorder:
         elif frame.f_code in NAMES:
             self.knows_a_step = True
             tensor = result[0] if isinstance(result, tuple) else result
-            if frame.f_code is relative.RelativePosition.attend.__code__:
+            if frame.f_code in BESIDE and isinstance(result, tuple):
                 self.add("weights", result[1])
             if tensor is not frame.f_locals.get("x"):  # repeating may have nothing to do
                 name = NAMES[frame.f_code]

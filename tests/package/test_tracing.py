@@ -1,5 +1,6 @@
 """The trace against the module's own output, and against the formula done by hand."""
 
+import inspect
 import math
 import sys
 from functools import partial
@@ -8,14 +9,22 @@ import pytest
 import torch
 from torch import nn
 
+import mhattn
 from mhattn import MultiHeadAttention, Rotary, causal_mask, trace
+from mhattn.inside import tracing
 from mhattn.variants import (
+    GatedDelta,
     LatentAttention,
+    LearnedBias,
+    NormedAttention,
     RelativePosition,
     linear_attention,
     local_attention,
+    recurrent_linear_attention,
+    soft_capped_attention,
     strided_attention,
     tiled_attention,
+    top_k_attention,
 )
 
 B, L, S, H, D = 2, 5, 7, 6, 11
@@ -181,6 +190,14 @@ def attends(attend, **options):
     return MultiHeadAttention(12, 3, attend=attend, **options)
 
 
+def to_best_keys(query, key, value, *, is_causal=False):
+    return top_k_attention(query, key, value, query @ key.mT, 3, is_causal=is_causal)
+
+
+def in_a_loop(query, key, value, *, is_causal=False):
+    return recurrent_linear_attention(query, key, value)
+
+
 LAYERS = {
     "rotary": (MultiHeadAttention(12, 3, position=Rotary(4)), "turn q, turn k, scores, weights"),
     "vectors": (MultiHeadAttention(12, 3, position=RelativePosition(4, 2)), "weights, mix, merge"),
@@ -193,6 +210,20 @@ LAYERS = {
     "linear": (attends(linear_attention), "split v, mix, merge"),
     "grouped": (attends(linear_attention, num_kv_heads=1), "repeat k, repeat v, mix, merge"),
     "tiled": (attends(partial(tiled_attention, block_size=8)), "split v, mix, merge"),
+    "learned": (MultiHeadAttention(12, 3, position=LearnedBias(3, 37)), "weights, mix, merge"),
+    "delta": (attends(GatedDelta(3, 4)), "split v, mix, merge"),
+    "grouped delta": (attends(GatedDelta(1, 4), num_kv_heads=1), "split v, mix, merge"),
+    "normed": (attends(NormedAttention(4)), "norm q, norm k, scores, weights, mix, merge"),
+    "turned and normed": (
+        attends(NormedAttention(4), position=Rotary(4), num_kv_heads=1),
+        "turn q, turn k, norm q, norm k, repeat k, repeat v, scores, weights, mix, merge",
+    ),
+    "capped": (
+        attends(partial(soft_capped_attention, cap=2.0)),
+        "split v, scores, weights, mix, merge",
+    ),
+    "top k": (attends(to_best_keys), "split v, mix, merge"),
+    "recurrent": (attends(in_a_loop), "split v, mix, merge"),
     "latent": (
         LatentAttention(12, 3, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2),
         "kv_a_proj, kv_a_layernorm, k_rope_proj, turn k, kept, q_proj, split q, turn q, scores, "
@@ -212,6 +243,42 @@ def test_every_layer_has_its_steps(name):
     assert len(set(names)) == len(names)
     output = layer(x, is_causal=True)
     torch.testing.assert_close(found["out_proj"].tensor, output)
+
+
+def takes_heads(function):
+    return {"query", "key", "value"} <= set(inspect.signature(function).parameters)
+
+
+def test_every_function_that_attends_is_a_step():
+    parts = {"attend_in_groups", "fused_attention", "block_sums", "attention_gradients"}
+    public = {name: getattr(mhattn, name) for name in mhattn.__all__}
+    attend = {name for name, it in public.items() if inspect.isfunction(it) and takes_heads(it)}
+    lacking = {name for name in attend - parts if public[name].__code__ not in tracing.NAMES}
+    assert not lacking
+    assert parts < attend
+
+
+def test_every_layer_that_attends_is_traced_above():
+    ours = [it for name in mhattn.__all__ if inspect.isclass(it := getattr(mhattn, name))]
+    layers = [it for it in ours if issubclass(it, nn.Module) and takes_heads(it.forward)]
+    used = {type(part) for layer, _ in LAYERS.values() for part in layer.modules()}
+    assert len(layers) > 2
+    assert set(layers) <= used
+
+
+def test_the_weights_of_a_soft_cap():
+    layer, x = attends(partial(soft_capped_attention, cap=0.1)).double(), torch.randn(2, 5, 12)
+    nn.init.normal_(layer.q_proj.weight)
+    found = trace(layer, x.double())
+    expected = (0.1 * (found["scores"].tensor / 0.1).tanh()).softmax(dim=-1)
+    torch.testing.assert_close(found["weights"].tensor, expected)
+    torch.testing.assert_close(found["mix"].tensor, expected @ found["split v"].tensor)
+
+
+def test_the_norm_of_queries():
+    found = trace(attends(NormedAttention(4)), torch.randn(2, 5, 12))
+    sizes = found["norm q"].tensor.norm(dim=-1)
+    torch.testing.assert_close(sizes, torch.full((2, 3, 5), 2.0), rtol=1e-3, atol=0.0)
 
 
 class NoAttention(nn.Module):

@@ -1,9 +1,10 @@
 """What is kept of earlier tokens for those that come: keys and values, or sums over them."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mhattn import checks as check
 
@@ -26,14 +27,15 @@ class KVCache:
     ``positions`` are those of the keys handed out last, ``(B, S)``, if they were given.
 
     Args:
-        max_len: how many tokens it has room for; with a window, any number may come.
+        max_len: how many tokens it has room for. With a window any number may come, and max_len
+            must not be given.
         window: how many of the last tokens are kept. Default: all.
         sinks: how many of the first tokens are kept as well; this needs a window.
 
     Raises:
         TypeError: max_len, window or sinks is not an integer.
-        ValueError: max_len or window is less than 1, sinks is negative, neither max_len nor
-            window is given, or there are sinks without a window.
+        ValueError: max_len or window is less than 1, sinks is negative, neither or both of
+            max_len and window are given, or there are sinks without a window.
 
     Examples:
         >>> cache = KVCache(max_len=8)
@@ -49,6 +51,8 @@ class KVCache:
     ) -> None:
         if max_len is None and window is None:
             raise ValueError("max_len or window must be given, got neither")
+        if max_len is not None and window is not None:
+            raise ValueError(f"max_len must be None with a window, got {max_len}")
         if max_len is not None:
             check.at_least("max_len", max_len, 1)
         if window is not None:
@@ -61,6 +65,7 @@ class KVCache:
         self.sinks = sinks
         self.positions: Tensor | None = None
         self._memory: tuple[Tensor, ...] = ()
+        self._layer: int | None = None
         self.reset()
 
     def __len__(self) -> int:
@@ -87,7 +92,7 @@ class KVCache:
         """Take in new tokens.
 
         Args:
-            key: ``(B, H_kv, L, D)``; all axes but L as in the first call.
+            key: ``(B, H_kv, L, D)``; all axes but L as those of the tokens that are there.
             value: ``(B, H_kv, L, D_v)``.
             move: if positions are part of the keys, ``move(keys, by)`` gives the sinks' keys so
                 many positions later, as `Position.move` does. With it, the sinks stand right
@@ -111,13 +116,15 @@ class KVCache:
             >>> keys.flatten()
             tensor([0., 4., 5.])
         """
-        check_appended(key, value, self._memory)
+        check_pair(key, value)
         new: tuple[Tensor, ...] = key.detach(), value.detach()
         if positions is not None:
             check.positions(positions, key)
             new += (positions.expand(key.shape[0], -1)[:, None, :, None],)  # (B, 1, L, 1)
+        if self.seen > 0:
+            check_as_before(key, value, self._memory)
         self._check_positions(positions)
-        if not self._memory:
+        if self.seen == 0 and not all_fit(new, self._memory):
             self._memory = tuple(self._set_aside(x) for x in new)
         self._place_sinks(move)
         number, room = key.shape[2], self._memory[0].shape[2] - self.sinks
@@ -136,8 +143,9 @@ class KVCache:
         return visible[0], visible[1]
 
     def reset(self) -> None:
-        """Forget all tokens; the memory stays."""
+        """Forget all tokens, and whose they were; the memory stays for others of their shape."""
         self.seen = self._start = self._end = 0
+        self.positions = None
 
     def crop(self, length: int) -> None:
         """Forget all tokens but the first ones, as if the others had never come.
@@ -193,14 +201,15 @@ class KVCache:
     def _check_positions(self, positions: Tensor | None) -> None:
         if positions is not None and self.sinks > 0:
             raise ValueError(f"positions must be None with sinks, got sinks={self.sinks}")
-        if self._memory and (positions is None) != (len(self._memory) == 2):
+        if self.seen > 0 and (positions is None) != (len(self._memory) == 2):
             rule = "None" if positions is not None else "given"
             got = "none" if positions is None else f"shape {tuple(positions.shape)}"
             raise ValueError(f"positions must be {rule} as before, got {got}")
 
     def _set_aside(self, x: Tensor) -> Tensor:
         room = 2 * (self.window + self.sinks) if self.window is not None else self.max_len or 0
-        return x.new_empty(*x.shape[:2], room, x.shape[3])
+        with outside_of_inference_mode():
+            return x.new_empty(*x.shape[:2], room, x.shape[3])
 
     def _write(self, new: tuple[Tensor, ...]) -> None:
         """Behind what is there."""
@@ -227,7 +236,9 @@ class KVCache:
     def _drop(self, visible: tuple[Tensor, ...]) -> None:
         """Keep the sinks and the window, of which the next token itself will be the last."""
         keep = self.sinks + (self.window or 0) - 1
-        if self.sinks > 0 and keep < self.seen == visible[0].shape[2]:  # the first time
+        all_visible = self.seen == visible[0].shape[2]  # until a call after the first that drops
+        drops_first = all_visible and keep < self.seen
+        if self.sinks > 0 and drops_first:
             for memory, x in zip(self._memory, visible, strict=True):
                 memory[:, :, -self.sinks :] = x[:, :, : self.sinks]
         self._start = max(self._start, self._end - keep)
@@ -267,6 +278,7 @@ class LinearState:
     """
 
     state: Tensor | None
+    _layer: int | None
 
     def __init__(self) -> None:
         self.reset()
@@ -299,6 +311,7 @@ class LinearState:
         """Forget all tokens."""
         self.state = None
         self.seen = 0
+        self._layer = None
 
     def reorder(self, rows: Tensor) -> None:
         """Let each sequence go on from another one, as `KVCache.reorder`.
@@ -322,16 +335,45 @@ class LinearState:
     # --8<-- [end:LinearState]
 
 
+def keep_to_one_layer(cache: KVCache | LinearState, layer: nn.Module) -> None:
+    """That all tokens in it went through this layer; an empty one is free for any."""
+    if cache.seen == 0 or cache._layer is None:
+        cache._layer = id(layer)
+    if cache._layer != id(layer):
+        got = f"one with {cache.seen} tokens of another layer"
+        raise ValueError(f"cache must hold tokens of this layer only, got {got}")
+
+
+def outside_of_inference_mode() -> AbstractContextManager[None]:
+    """For memory that `torch.no_grad` can write to as well, later."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+
+
 def take_rows(rows: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:
     check.rows(rows)
-    return tuple(x.index_select(0, rows) for x in memory)
+    with outside_of_inference_mode():
+        return tuple(x.index_select(0, rows) for x in memory)
 
 
-def check_appended(key: Tensor, value: Tensor, memory: tuple[Tensor, ...]) -> None:
+def all_fit(new: tuple[Tensor, ...], memory: tuple[Tensor, ...]) -> bool:
+    """Whether there is memory for tensors like these."""
+    return len(new) == len(memory) and all(map(alike, new, memory))
+
+
+def alike(x: Tensor, old: Tensor) -> bool:
+    """In dtype, device, and all axes but the third."""
+    sizes = x.shape[:2] == old.shape[:2] and x.shape[3] == old.shape[3]
+    return sizes and x.dtype == old.dtype and x.device == old.device
+
+
+def check_pair(key: Tensor, value: Tensor) -> None:
     check.floats("key", key)
     check.axes("key", key, 4, exactly=True)
     check.value(value, key)
-    for name, x, old in zip(("key", "value"), (key, value), memory[:2], strict=False):
+
+
+def check_as_before(key: Tensor, value: Tensor, memory: tuple[Tensor, ...]) -> None:
+    for name, x, old in zip(("key", "value"), (key, value), memory[:2], strict=True):
         like, got = (*old.shape[:2], "L", old.shape[3]), tuple(x.shape)
         if x.shape[:2] != old.shape[:2] or x.shape[3] != old.shape[3]:
             raise ValueError(f"{name} must be {like} as before, got {got}")

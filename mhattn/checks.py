@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mhattn import integers
 from mhattn.integers import divides as divides
@@ -31,6 +31,7 @@ def query_and_key(query: Any, key: Any) -> None:
     floats("query", query)
     floats("key", key)
     got = functools.partial(_got, query=query, key=key)
+    same_dtype("key", key, "query", query)
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query and key must have the same last axis, {got()}")
     if 0 in key.shape[-2:]:
@@ -79,6 +80,8 @@ def latents(query: Any, kept: Any, k_b: Tensor, v_b: Tensor) -> None:
             rule = f"(H={query.shape[1]}, ..., R={k_b.shape[-1]})"
             raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
     turned = query.shape[-1] - k_b.shape[1]
+    for name, x in (("kept", kept), ("k_b", k_b), ("v_b", v_b)):
+        same_dtype(name, x, "query", query)
     if turned < 0:
         rule = f"at least D={k_b.shape[1]} wide, as k_b"
         raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
@@ -100,6 +103,7 @@ def as_long_as_key(query: Tensor, key: Tensor) -> None:
 
 def value(value: Any, key: Tensor) -> None:
     floats("value", value)
+    same_dtype("value", value, "key", key)
     if value.shape[:-1] != key.shape[:-1]:
         got = _got(key=key, value=value)
         raise ValueError(f"key and value must have the same axes but the last, {got}")
@@ -118,8 +122,13 @@ def mask(mask: Any, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
     try:
         _broadcasts("mask", mask, shape, letters)
     except ValueError as error:
-        if mask.ndim == 2 and len(shape) == 4 and mask.shape == (shape[0], shape[-1]):
+        if len(shape) != 4:
+            raise
+        if mask.ndim == 2 and mask.shape == (shape[0], shape[-1]):
             hint = "; for one row a sequence, (B, S), pass mask[:, None, None] or padding_mask()"
+            raise ValueError(f"{error}{hint}") from None
+        if mask.ndim == 3 and mask.shape[0] == shape[0]:
+            hint = "; for one table a sequence, (B, L, S), pass mask[:, None]"
             raise ValueError(f"{error}{hint}") from None
         raise
 
@@ -245,11 +254,23 @@ def fraction(name: str, number: float) -> None:
         raise ValueError(f"{name} must be in [0, 1), got {number}")
 
 
-def sequence(name: str, x: Any, width_name: str, width: int) -> None:
+def sequence(name: str, x: Any, width_name: str, width: int, proj: nn.Module | None = None) -> None:
     floats(name, x)
     if x.ndim != 3 or x.shape[-1] != width:
         rule = f"(batch, length, {width_name}={width})"
         raise ValueError(f"{name} must be {rule}, got shape {tuple(x.shape)}")
+    if type(proj) is nn.Linear:  # others may take what they like
+        same_dtype(name, x, "the layer's parameters", proj.weight)
+
+
+def same_dtype(name: str, x: Tensor, others: str, other: Tensor) -> None:
+    if x.dtype != other.dtype and not _autocast(x):  # which makes them the same
+        raise TypeError(f"{name} must be {other.dtype} as {others}, got {x.dtype}")
+
+
+def _autocast(x: Tensor) -> bool:
+    kind = x.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
 
 
 def at_least(name: str, number: int, least: int) -> None:

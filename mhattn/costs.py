@@ -190,7 +190,7 @@ def latent_parameters(
     """Count the weights of one layer of latent attention, in its matrices, without the norms.
 
     Args:
-        embed_dim: as in `mhattn.latent.LatentAttention`, like all others.
+        embed_dim: width of the input and of the output.
         num_heads: number of heads.
         kv_lora_rank: width of the latent that keys and values are computed from.
         qk_nope_head_dim: width of that part of a head's query and key that has no position.
@@ -232,10 +232,10 @@ def latent_multiplications(
     Args:
         query_len: number of queries.
         key_len: number of tokens that are kept.
-        kv_lora_rank: as in `latent_parameters`.
-        qk_nope_head_dim: as in `latent_parameters`.
-        qk_rope_head_dim: as in `latent_parameters`.
-        v_head_dim: as in `latent_parameters`.
+        kv_lora_rank: width of the latent that keys and values are computed from.
+        qk_nope_head_dim: width of that part of a head's query and key that has no position.
+        qk_rope_head_dim: width of the part that carries the position.
+        v_head_dim: width of a head's value.
         absorb: whether queries go to the latents, or keys and values come from them.
 
     Returns:

@@ -8,7 +8,7 @@ recurrence; longer chunks give the same numbers in fewer and larger products.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +28,7 @@ def gated_delta_attention(
     value: Tensor,
     *,
     decay: Tensor | float = ...,
+    log_decay: Tensor | None = ...,
     beta: Tensor | float = ...,
     erase: bool = ...,
     state: Tensor | None = ...,
@@ -41,6 +42,7 @@ def gated_delta_attention(
     value: Tensor,
     *,
     decay: Tensor | float = ...,
+    log_decay: Tensor | None = ...,
     beta: Tensor | float = ...,
     erase: bool = ...,
     state: Tensor | None = ...,
@@ -54,6 +56,7 @@ def gated_delta_attention(
     value: Tensor,
     *,
     decay: Tensor | float = 1.0,
+    log_decay: Tensor | None = None,
     beta: Tensor | float = 1.0,
     erase: bool = True,
     state: Tensor | None = None,
@@ -76,6 +79,8 @@ def gated_delta_attention(
         value: floats, ``(..., L, D_v)``; grouped ``(B, H_kv, L, D_v)``.
         decay: ``a_t``, the share of the state that a position keeps, from 0 to 1: a number, or
             floats that broadcast to ``(..., L)``, as the key has heads.
+        log_decay: ``log(a_t)`` instead of the decay, for one that is learned: bfloat16 knows no
+            number between 0.996 and 1, but the logarithm of 0.999. ``-inf`` clears the state.
         beta: ``b_t``, the share of the difference that is written, likewise. With 0 a position
             writes nothing.
         erase: whether what is stored under the key makes way for the value.
@@ -88,9 +93,10 @@ def gated_delta_attention(
         ``(..., L, D_v)``, dtype of ``query``; or that and the state, ``(..., D, D_v)``.
 
     Raises:
-        TypeError: an input is not a tensor of floats, or decay or beta not a number either.
-        ValueError: the shapes do not fit, decay is a number outside of 0 to 1, or chunk_size is
-            less than 1.
+        TypeError: an input is not a tensor of floats, or decay or beta not a number either, or
+            query, key and value differ in dtype.
+        ValueError: the shapes do not fit, decay is a number outside of 0 to 1, there is a
+            log_decay beside another decay, or chunk_size is less than 1.
 
     Examples:
         The same key gets 3 and then 5. A sum would answer 8.
@@ -104,13 +110,17 @@ def gated_delta_attention(
     check.as_long_as_key(query, key)
     check.at_least("chunk_size", chunk_size, 1)
     wide = torch.promote_types(query.dtype, torch.float32)
-    rates = rate("decay", decay, key, most=1.0), rate("beta", beta, key)
+    fading = rate("decay", decay, key, most=1.0)
+    if log_decay is not None:
+        check_log_decay(log_decay, decay)
+        fading = rate("log_decay", log_decay, key)
+    rates = fading, rate("beta", beta, key)
     heads = [repeat_heads(x, query).to(wide) for x in (key, value, *rates)]
     shape = (*query.shape[:-2], query.shape[-1], value.shape[-1])  # (..., D, D_v)
     last = query.new_zeros(shape) if state is None else checked(state, shape)
     last, outputs = last.to(wide), []
     for parts in chunks(chunk_size, query.to(wide), *heads):
-        output, last = attend_chunk(parts, last, erase)
+        output, last = attend_chunk(parts, last, erase, log_decay is not None)
         outputs.append(output)  # (..., C, D_v)
     output = torch.cat(outputs, dim=-2).to(query.dtype)
     return (output, last) if return_state else output
@@ -118,7 +128,9 @@ def gated_delta_attention(
 
 
 # --8<-- [start:attend_chunk]
-def attend_chunk(parts: Sequence[Tensor], state: Tensor, erase: bool) -> tuple[Tensor, Tensor]:
+def attend_chunk(
+    parts: Sequence[Tensor], state: Tensor, erase: bool, in_logs: bool
+) -> tuple[Tensor, Tensor]:
     """All positions of a chunk at once, from the state before it; their output, the state after it.
 
     ``since_start[i]`` is what the decays leave of that state at position i, and ``kept[i, j]`` of
@@ -126,8 +138,9 @@ def attend_chunk(parts: Sequence[Tensor], state: Tensor, erase: bool) -> tuple[T
     under k_i)``, which depends on the u before: a triangular system.
     """
     query, key, value, decay, beta = parts  # (..., C, ...)
-    kept = decays(decay)  # (..., C, C)
-    since_start = kept[..., :1] * decay[..., :1, :]  # (..., C, 1)
+    kept = decays(decay, in_logs)  # (..., C, C)
+    first = decay[..., :1, :].exp() if in_logs else decay[..., :1, :]
+    since_start = kept[..., :1] * first  # (..., C, 1)
     written = beta * value  # (..., C, D_v)
     if erase:
         stored = since_start * (key @ state)  # (..., C, D_v)
@@ -142,14 +155,17 @@ def attend_chunk(parts: Sequence[Tensor], state: Tensor, erase: bool) -> tuple[T
 
 
 # --8<-- [start:decays]
-def decays(decay: Tensor) -> Tensor:
+def decays(decay: Tensor, in_logs: bool = False) -> Tensor:
     """Entry ``[i, j]``: the product of the decays after j up to i; zero where j comes after i.
 
-    By sums of logarithms, each from its own first term: no quotient of two small products.
+    Each from its own first factor: no quotient of two small products. Of logarithms, the sum.
     """
-    logs = decay.clamp(min=torch.finfo(decay.dtype).tiny).log()  # (..., C, 1)
-    logs = logs.expand(*logs.shape[:-1], logs.shape[-2]).tril(-1)  # (..., C, C): row i, log a_i
-    return logs.cumsum(dim=-2).exp().tril()
+    length = decay.shape[-2]
+    rows = decay.expand(*decay.shape[:-1], length)  # (..., C, C): row i, a_i
+    if in_logs:
+        return rows.tril(-1).cumsum(dim=-2).exp().tril()
+    below = torch.ones(length, length, dtype=torch.bool, device=decay.device).tril(-1)
+    return rows.where(below, 1.0).cumprod(dim=-2).tril()
     # --8<-- [end:decays]
 
 
@@ -159,12 +175,13 @@ class GatedDelta(nn.Module):
 
     Queries and keys get length 1. Decay and beta depend on the token through its key: a sigmoid
     of one linear map of the key for each head. At the start beta is 1/2, and head h decays by
-    ``1 - 2^(-5 - h)`` as in RetNet (Sun et al. 2023, https://arxiv.org/abs/2307.08621).
+    ``1 - 2^(-5 - h)`` as in RetNet (Sun et al. 2023, https://arxiv.org/abs/2307.08621). Norms and
+    gates are computed in float32 at least, and the decay as its logarithm.
 
     Args:
         num_heads: heads of the key and value, the layer's ``num_kv_heads``.
         head_dim: width of a head.
-        chunk_size: as in `gated_delta_attention`.
+        chunk_size: how many positions are computed at once.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -193,6 +210,8 @@ class GatedDelta(nn.Module):
         sizes = {"num_heads": num_heads, "head_dim": head_dim, "chunk_size": chunk_size}
         for name, number in sizes.items():
             check.at_least(name, number, 1)
+        self.num_kv_heads = num_heads
+        self.head_dim = head_dim
         self.chunk_size = chunk_size
         empty = torch.empty(2, num_heads, head_dim, device=device, dtype=dtype)
         self.gates = nn.Parameter(empty)  # of decay and beta
@@ -258,27 +277,30 @@ class GatedDelta(nn.Module):
         if not is_causal:
             raise ValueError(f"with GatedDelta, is_causal must be True, got {is_causal}")
         check.query_and_key(query, key)
+        check.value(value, key)
         sizes = key.shape[1], key.shape[-1]
         if sizes != self.gates.shape[1:]:
             rule = f"(H_kv, D) = {tuple(self.gates.shape[1:])}"
             raise ValueError(f"gates must fit the key's heads and width, {rule}, got {sizes}")
-        logits = torch.einsum("bhld,ghd->gbhl", key, self.gates) + self.bias[:, None, :, None]
-        decay, beta = logits.sigmoid()  # (B, H_kv, L) each
-        output: Tensor | tuple[Tensor, Tensor] = gated_delta_attention(
-            F.normalize(query, dim=-1),
-            F.normalize(key, dim=-1),
-            value,
-            decay=decay,
-            beta=beta,
+        wide = torch.promote_types(key.dtype, torch.float32)  # 1 - 2^-9 is no bfloat16
+        q, k, v = (x.to(wide) for x in (query, key, value))
+        gates, bias = self.gates.to(wide), self.bias.to(wide)
+        logits = torch.einsum("bhld,ghd->gbhl", k, gates) + bias[:, None, :, None]
+        output, last = gated_delta_attention(
+            F.normalize(q, dim=-1),
+            F.normalize(k, dim=-1),
+            v,
+            log_decay=F.logsigmoid(logits[0]),  # (B, H_kv, L)
+            beta=logits[1].sigmoid(),
             state=state,
-            return_state=return_state,  # type: ignore[call-overload]
+            return_state=True,
             chunk_size=self.chunk_size,
         )
-        return output
+        output = output.to(query.dtype)
+        return (output, last) if return_state else output
 
     def extra_repr(self) -> str:
-        _, num_heads, head_dim = self.gates.shape
-        return f"{num_heads}, {head_dim}, chunk_size={self.chunk_size}"
+        return f"{self.num_kv_heads}, {self.head_dim}, chunk_size={self.chunk_size}"
 
     # --8<-- [end:GatedDelta]
 
@@ -302,6 +324,14 @@ def rate(name: str, x: Tensor | float, key: Tensor, *, most: float = math.inf) -
         rule = f"broadcast to (..., L) = {tuple(shape)}"
         raise ValueError(f"{name} must {rule}, got {tuple(x.shape)}")
     return x.expand(shape)[..., None]
+
+
+def check_log_decay(log_decay: Any, decay: Tensor | float) -> None:
+    if not isinstance(log_decay, Tensor):
+        raise TypeError(f"log_decay must be a tensor of floats, got {type(log_decay).__name__}")
+    if isinstance(decay, Tensor) or decay != 1:
+        got = "a tensor" if isinstance(decay, Tensor) else decay
+        raise ValueError(f"with log_decay, decay must be left at 1, got {got}")
 
 
 def checked(state: Tensor, shape: tuple[int, ...]) -> Tensor:

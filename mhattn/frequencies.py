@@ -115,7 +115,7 @@ def yarn_frequencies(
     Raises:
         TypeError: head_dim is not an integer.
         ValueError: head_dim is odd or less than 2, base is not greater than 1, factor is less than
-            1, or length, slow and fast are not positive and in order.
+            1, or length, slow and fast are not positive, finite and in order.
 
     Examples:
         >>> slower = yarn_frequencies(16, 10_000.0, factor=8, length=4096)
@@ -135,7 +135,10 @@ def yarn_frequencies(
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, head_dim - 1)
     pairs = torch.arange(head_dim // 2, dtype=torch.float64, device="cpu")
-    share = ((pairs - first) / (last - first if last != first else 0.001)).clamp(0, 1)
+    if first < last:
+        share = ((pairs - first) / (last - first)).clamp(0, 1)
+    else:  # the ramp lies before the first pair, or far behind the last
+        share = torch.full_like(pairs, float(last <= 0))
     return frequencies / factor * share + frequencies * (1 - share)
     # --8<-- [end:yarn_frequencies]
 
@@ -194,7 +197,7 @@ def llama3_frequencies(
     Raises:
         TypeError: head_dim is not an integer.
         ValueError: head_dim is odd or less than 2, base is not greater than 1, factor is less than
-            1, or length, slow and fast are not positive and in order.
+            1, or length, slow and fast are not positive, finite and in order.
 
     Examples:
         >>> slower = llama3_frequencies(8, 10_000.0, factor=8, length=100)
@@ -218,5 +221,7 @@ def check_factor(factor: float) -> None:
 def check_turns(length: float, slow: float, fast: float) -> None:
     if not length > 0:
         raise ValueError(f"length must be greater than 0, got {length}")
+    if math.inf in (length, fast):
+        raise ValueError(f"length and fast must be finite, got {length} and {fast}")
     if not 0 < slow < fast:
         raise ValueError(f"slow and fast must be in order and positive, got {slow} and {fast}")

@@ -37,14 +37,14 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
 
     Args:
         query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
         scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
     Returns:
         ``(..., L, S)``, dtype of ``query``.
 
     Raises:
-        TypeError: query or key is not a tensor of floats.
+        TypeError: query or key is not a tensor of floats, or they differ in dtype.
         ValueError: their shapes do not fit, or scale is not positive and finite.
 
     Examples:
@@ -77,7 +77,7 @@ def attention_weights(
 
     Args:
         query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
         mask: booleans that broadcast to ``(..., L, S)``. True: may attend, as in
             `torch.nn.functional.scaled_dot_product_attention`
             (`torch.nn.MultiheadAttention` means the opposite).
@@ -92,7 +92,8 @@ def attention_weights(
         zeros, not NaN.
 
     Raises:
-        TypeError: query, key or bias is not a tensor of floats, or mask not of booleans.
+        TypeError: query, key or bias is not a tensor of floats, query and key differ in dtype, or
+            mask is not of booleans.
         ValueError: the shapes do not fit, or scale is not positive and finite.
 
     Examples:
@@ -124,9 +125,11 @@ def masked_softmax(
 
     Args:
         scores: floats, ``(..., L, S)``.
-        mask: as in `attention_weights`.
-        is_causal: as in `attention_weights`.
-        overwrite: as in `softmax_over_keys`.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        overwrite: whether the result may be written over the scores, in their own memory.
 
     Returns:
         ``(..., L, S)``. A row without keys is all zeros, not NaN.
@@ -241,7 +244,9 @@ def attention(
 
     ``softmax(Q K^T / sqrt(d_k)) V`` of Vaswani et al. (2017), equation 1,
     https://arxiv.org/abs/1706.03762. With ``return_weights`` it is computed as written;
-    without, by `fused_attention`, which gives the same and never stores all weights.
+    without, by `fused_attention`, which gives the same and never stores all weights. They agree
+    on finite numbers: where a score is NaN, or a bias of -inf hides a whole row, the formula
+    answers with NaN, and a fused kernel perhaps with zeros.
 
     Heads may be grouped: with ``H_kv`` heads of the key and value, head ``i`` of the query
     uses their head ``i // (H / H_kv)`` (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245;
@@ -251,10 +256,13 @@ def attention(
         query: floats, ``(..., L, D)``; grouped ``(B, H, L, D)``.
         key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
         value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
-        mask: as in `attention_weights`.
-        bias: as in `attention_weights`.
-        is_causal: as in `attention_weights`.
-        scale: as in `attention_weights`.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite). With three axes the first is that of
+            the heads: of a mask for each sequence, pass ``mask[:, None]``.
+        bias: finite floats that broadcast to ``(..., L, S)``, added to the scaled scores.
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
         dropout: share of the weights set to zero; pass 0 when not training.
         return_weights: also return the weights.
 
@@ -263,7 +271,8 @@ def attention(
         as they were applied, dropout included, ``(..., L, S)``.
 
     Raises:
-        TypeError: query, key, value or bias is not a tensor of floats, or mask not of booleans.
+        TypeError: query, key, value or bias is not a tensor of floats, query, key and value differ
+            in dtype, or mask is not of booleans.
         ValueError: the shapes do not fit, scale is not positive, or dropout not in [0, 1).
 
     Examples:

@@ -8,7 +8,7 @@ it gets grouped heads in float32. Here each of them is put into a form that stay
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from mhattn.masks import causal_mask
 
 __all__ = ["attend_in_groups", "fused_attention"]
 
+Kernel = Callable[..., Tensor]  # torch's function, with scale and dropout
 HALF = (torch.bfloat16, torch.float16)
 FEW, LARGE = 4, 2**23  # rows; bytes of keys, more than a core keeps near itself
 
@@ -38,21 +39,24 @@ def fused_attention(
     """Mix the values as `attention` does, in a form that torch's kernels take.
 
     Args:
-        query: as in `attention`.
-        key: as in `attention`.
-        value: as in `attention`.
-        mask: as in `attention`.
-        bias: as in `attention`.
-        is_causal: as in `attention`.
-        scale: as in `attention`.
-        dropout: as in `attention`.
+        query: floats, ``(..., L, D)``; grouped ``(B, H, L, D)``.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+        value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        bias: finite floats that broadcast to ``(..., L, S)``, added to the scaled scores.
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
+        dropout: share of the weights set to zero; pass 0 when not training.
 
     Returns:
         ``(..., L, D_v)``, zeros where there is nothing to attend to.
 
     Raises:
-        TypeError: as `attention`.
-        ValueError: as `attention`.
+        TypeError: query, key, value or bias is not a tensor of floats, they differ in dtype, or
+            mask is not of booleans.
+        ValueError: the shapes do not fit, scale is not positive, or dropout not in [0, 1).
 
     Examples:
         >>> query, key = torch.tensor([[0.0, math.sqrt(2)]]), torch.eye(2)
@@ -137,10 +141,8 @@ def attend_in_groups(
 ) -> Tensor:
     """Let the query heads of a group share a key and value head, without repeating it.
 
-    The same as torch's function after `repeat_heads`. Where all queries may see the same keys,
-    those of a group become the rows of one product. On a CPU, two things save time in decoding: a
-    single row in half precision is computed twice, since products of one row are slow there; and a
-    few rows for many keys, in float32, are computed by `two_products`.
+    The same as torch's function after `repeat_heads`. Which of four ways is taken changes the time
+    alone; each is a function of its own.
 
     Args:
         query: ``(B, H, L, D)``.
@@ -161,26 +163,59 @@ def attend_in_groups(
         >>> expected = F.scaled_dot_product_attention(query, *repeated)
         >>> torch.testing.assert_close(attend_in_groups(query, key, value), expected)
     """
-    sdpa = functools.partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale)
-    kv_heads, group = key.shape[1], query.shape[1] // key.shape[1]
-    if group == 1 and query.shape[2] == 1 and query.is_cpu and query.dtype in HALF:
-        twice = query.expand(-1, -1, 2, -1)  # one row takes torch longer than two
-        return sdpa(twice, key, value, mask)[:, :, :1]
-    if group == 1:
-        return sdpa(query, key, value, mask, is_causal=is_causal)
+    kernel = functools.partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale)
+    group = query.shape[1] // key.shape[1]
     same_keys = mask is None or mask.shape[1:3] == (1, 1)  # for all queries of all heads
+    if group == 1 and query.shape[2] == 1 and query.is_cpu and query.dtype in HALF:
+        return one_row_as_two(kernel, query, key, value, mask)
+    if group == 1:
+        return kernel(query, key, value, mask, is_causal=is_causal)
     if same_keys and not is_causal:
-        packed = query.unflatten(1, (kv_heads, group))  # (B, H_kv, group, L, D)
-        packed = packed.flatten(2, 3)  # (B, H_kv, group * L, D)
-        few = packed.shape[2] <= FEW and key.is_cpu and key.dtype == torch.float32
-        if few and key.nbytes >= LARGE:
-            mixed = two_products(packed, key, value, mask, scale, dropout)
-        else:
-            mixed = sdpa(packed, key, value, mask)  # (B, H_kv, group * L, D)
-        return mixed.reshape(query.shape)  # (B, H, L, D)
-    if query.is_cuda and query.dtype == torch.float32:  # there, no fused kernel knows groups
+        return group_as_rows(kernel, query, key, value, mask, scale, dropout)
+    return group_by_the_kernel(kernel, query, key, value, mask, is_causal)
+
+
+def one_row_as_two(
+    kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> Tensor:
+    """In half precision on a CPU, one row takes torch longer than two: compute it twice."""
+    return kernel(query.expand(-1, -1, 2, -1), key, value, mask)[:, :, :1]  # (B, H, 1, D)
+
+
+def group_as_rows(
+    kernel: Kernel,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """The queries of a group become the rows of one product, since all of them see the same."""
+    kv_heads, group = key.shape[1], query.shape[1] // key.shape[1]
+    rows = query.unflatten(1, (kv_heads, group))  # (B, H_kv, group, L, D)
+    rows = rows.flatten(2, 3)  # (B, H_kv, group * L, D)
+    few = rows.shape[2] <= FEW and key.is_cpu and key.dtype == torch.float32
+    if few and key.nbytes >= LARGE:
+        mixed = two_products(rows, key, value, mask, scale, dropout)
+    else:
+        mixed = kernel(rows, key, value, mask)  # (B, H_kv, group * L, D)
+    return mixed.reshape(query.shape)  # (B, H, L, D)
+
+
+def group_by_the_kernel(
+    kernel: Kernel,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    is_causal: bool,
+) -> Tensor:
+    """The kernel shares the heads itself, but for float32 on a GPU, where none can."""
+    if query.is_cuda and query.dtype == torch.float32:
+        group = query.shape[1] // key.shape[1]
         key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
-    return sdpa(query, key, value, mask, is_causal=is_causal, enable_gqa=True)
+    return kernel(query, key, value, mask, is_causal=is_causal, enable_gqa=True)
 
 
 def two_products(

@@ -51,9 +51,11 @@ def attention_gradients(
         key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
         value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
         grad_output: floats, ``(..., L, D_v)``: the gradient of the loss at the output.
-        mask: as in `attention_weights`.
-        is_causal: as in `attention_weights`.
-        scale: as in `attention_weights`.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
     Returns:
         The gradients of query, key and value, each with the shape and dtype of what it
@@ -61,8 +63,8 @@ def attention_gradients(
         key or value gets the sum over the query heads that use it.
 
     Raises:
-        TypeError: query, key, value or grad_output is not a tensor of floats, or mask not
-            of booleans.
+        TypeError: query, key, value or grad_output is not a tensor of floats, query, key and value
+            differ in dtype, or mask is not of booleans.
         ValueError: the shapes do not fit, or scale is not positive and finite.
 
     Examples:

@@ -69,16 +69,16 @@ def attention_distance(weights: Tensor, mask: Tensor | None = None) -> Tensor:
     """How far from its own position a head looks on average.
 
     Args:
-        weights: as in `attention_share`.
-        mask: as in `attention_share`.
+        weights: floats, ``(..., L, S)``; each row sums to one.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
 
     Returns:
         ``(...)``, dtype of ``weights``: the mean of ``|i + (S - L) - j|``, in positions, over
         the queries that see two keys or more.
 
     Raises:
-        TypeError: as in `attention_share`.
-        ValueError: as in `attention_share`.
+        TypeError: weights is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit, or a row that sees a key does not sum to one.
 
     Examples:
         >>> attention_distance(torch.full((3, 3), 1 / 3))  # 1, 2/3 and 1
@@ -97,8 +97,8 @@ def attention_entropy(
     """How evenly a head spreads its attention.
 
     Args:
-        weights: as in `attention_share`.
-        mask: as in `attention_share`.
+        weights: floats, ``(..., L, S)``; each row sums to one.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
         relative: divide the entropy of each row by the largest that it could have, ``log n``
             for ``n`` visible keys.
 
@@ -107,8 +107,8 @@ def attention_entropy(
         keys or more; from 0, one key, to the mean of ``log n``, or to 1 if relative.
 
     Raises:
-        TypeError: as in `attention_share`.
-        ValueError: as in `attention_share`.
+        TypeError: weights is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit, or a row that sees a key does not sum to one.
 
     Examples:
         >>> weights = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]])
@@ -129,16 +129,16 @@ def largest_weight(weights: Tensor, mask: Tensor | None = None) -> Tensor:
     """How much a head gives to the key that gets most.
 
     Args:
-        weights: as in `attention_share`.
-        mask: as in `attention_share`.
+        weights: floats, ``(..., L, S)``; each row sums to one.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
 
     Returns:
         ``(...)``, dtype of ``weights``: the mean of each row's largest weight, over the queries
         that see two keys or more; at least the mean of ``1 / n``, at most 1.
 
     Raises:
-        TypeError: as in `attention_share`.
-        ValueError: as in `attention_share`.
+        TypeError: weights is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit, or a row that sees a key does not sum to one.
 
     Examples:
         >>> largest_weight(torch.tensor([[0.9, 0.1], [0.3, 0.7]]))
@@ -157,15 +157,16 @@ def head_divergence(weights: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Args:
         weights: floats, ``(..., H, L, S)``; each row sums to one.
-        mask: as in `attention_share`.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
 
     Returns:
         ``(..., H, H)``, dtype of ``weights``, symmetric: 0 for two equal maps, 1 for two that
         give weight to no key in common.
 
     Raises:
-        TypeError: as in `attention_share`.
-        ValueError: as in `attention_share`, or weights has no axis of heads.
+        TypeError: weights is not a tensor of floats, or mask not of booleans.
+        ValueError: the shapes do not fit, a row that sees a key does not sum to one, or weights has
+            no axis of heads.
 
     Examples:
         Each query looks at itself, at the other, and at both.
@@ -284,9 +285,9 @@ def find_roles(
     good ones. Rows that depend on each other break that promise; compare with an untrained model.
 
     Args:
-        weights: as in `attention_share`.
+        weights: floats, ``(..., L, S)``; each row sums to one.
         patterns: each pattern by its name, as from `head_patterns`.
-        mask: as in `attention_share`.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
         rate: how often a head without a role may be found.
         draws: how many random patterns; all maps are compared with the same ones.
         generator: of the random patterns, on the device of ``weights``. Default: PyTorch's own.
@@ -296,9 +297,10 @@ def find_roles(
         is found.
 
     Raises:
-        TypeError: as in `attention_share`, or draws is not an integer.
-        ValueError: as in `attention_share`, rate is not between 0 and 1, or draws is less than
-            ``1 / rate - 1``.
+        TypeError: weights is not a tensor of floats, a pattern or mask not of booleans, or draws is
+            not an integer.
+        ValueError: the shapes do not fit, a row that sees a key does not sum to one, rate is not
+            between 0 and 1, or draws is less than ``1 / rate - 1``.
 
     Examples:
         Two heads: one looks at the position before, one everywhere.

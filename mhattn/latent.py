@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mhattn import checks as check
-from mhattn.cache import KVCache
+from mhattn.cache import KVCache, keep_to_one_layer
 from mhattn.costs import latent_multiplications
 from mhattn.functional import attention, merge_heads, split_heads
 from mhattn.positions import Attended, Rotary
@@ -24,6 +24,51 @@ __all__ = [
     "latent_attention_absorbed",
     "latent_attention_expanded",
 ]
+
+
+class LatentForm(Protocol):
+    """What type checkers know of both forms: with ``return_weights`` the result is a pair."""
+
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[False] = ...,
+    ) -> Tensor: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def __call__(
+        self,
+        query: Tensor,
+        kept: Tensor,
+        k_b: Tensor,
+        v_b: Tensor,
+        *,
+        mask: Tensor | None = ...,
+        is_causal: bool = ...,
+        return_weights: bool,
+    ) -> Attended: ...
+
+
+def one_form(function: Callable[..., Attended]) -> LatentForm:
+    return cast(LatentForm, function)
 
 
 @overload
@@ -86,8 +131,10 @@ def latent_attention(
         kept: ``(B, 1, S, R + D_R)``, the latents, and behind each its turned, shared key.
         k_b: ``(H, D, R)``, from a latent to the rest of each head's key.
         v_b: ``(H, D_v, R)``, from a latent to each head's value.
-        mask: as in `attention`.
-        is_causal: as in `attention`.
+        mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
         return_weights: also return the weights.
         absorb: whether to absorb. Default: whichever takes fewer multiplications.
 
@@ -95,7 +142,8 @@ def latent_attention(
         ``(B, H, L, D_v)``; or that and the weights, ``(B, H, L, S)``.
 
     Raises:
-        TypeError: query or kept is not a tensor of floats, or mask not of booleans.
+        TypeError: query or kept is not a tensor of floats, an input has another dtype, or mask is
+            not of booleans.
         ValueError: the shapes do not fit.
 
     Examples:
@@ -124,51 +172,6 @@ def latent_attention(
     # --8<-- [end:latent_attention]
 
 
-class LatentForm(Protocol):
-    """What type checkers know of both forms: with ``return_weights`` the result is a pair."""
-
-    @overload
-    def __call__(
-        self,
-        query: Tensor,
-        kept: Tensor,
-        k_b: Tensor,
-        v_b: Tensor,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        return_weights: Literal[False] = ...,
-    ) -> Tensor: ...
-    @overload
-    def __call__(
-        self,
-        query: Tensor,
-        kept: Tensor,
-        k_b: Tensor,
-        v_b: Tensor,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        return_weights: Literal[True],
-    ) -> tuple[Tensor, Tensor]: ...
-    @overload
-    def __call__(
-        self,
-        query: Tensor,
-        kept: Tensor,
-        k_b: Tensor,
-        v_b: Tensor,
-        *,
-        mask: Tensor | None = ...,
-        is_causal: bool = ...,
-        return_weights: bool,
-    ) -> Attended: ...
-
-
-def one_form(function: Callable[..., Attended]) -> LatentForm:
-    return cast(LatentForm, function)
-
-
 @one_form
 # --8<-- [start:latent_attention_expanded]
 def latent_attention_expanded(
@@ -184,19 +187,22 @@ def latent_attention_expanded(
     """Compute each head's own keys and values from the latents, then attend: the definition.
 
     Args:
-        query: as in `latent_attention`.
-        kept: as in `latent_attention`.
-        k_b: as in `latent_attention`.
-        v_b: as in `latent_attention`.
-        mask: as in `attention`.
-        is_causal: as in `attention`.
+        query: floats, ``(B, H, L, D + D_R)``; the last ``D_R`` are turned by their positions.
+        kept: ``(B, 1, S, R + D_R)``, the latents, and behind each its turned, shared key.
+        k_b: ``(H, D, R)``, from a latent to the rest of each head's key.
+        v_b: ``(H, D_v, R)``, from a latent to each head's value.
+        mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
         return_weights: also return the weights.
 
     Returns:
         ``(B, H, L, D_v)``; or that and the weights, ``(B, H, L, S)``.
 
     Raises:
-        TypeError: query or kept is not a tensor of floats, or mask not of booleans.
+        TypeError: query or kept is not a tensor of floats, an input has another dtype, or mask is
+            not of booleans.
         ValueError: the shapes do not fit.
 
     Examples:
@@ -237,19 +243,22 @@ def latent_attention_absorbed(
     is dropped.
 
     Args:
-        query: as in `latent_attention`.
-        kept: as in `latent_attention`.
-        k_b: as in `latent_attention`.
-        v_b: as in `latent_attention`.
-        mask: as in `attention`.
-        is_causal: as in `attention`.
+        query: floats, ``(B, H, L, D + D_R)``; the last ``D_R`` are turned by their positions.
+        kept: ``(B, 1, S, R + D_R)``, the latents, and behind each its turned, shared key.
+        k_b: ``(H, D, R)``, from a latent to the rest of each head's key.
+        v_b: ``(H, D_v, R)``, from a latent to each head's value.
+        mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
         return_weights: also return the weights.
 
     Returns:
         ``(B, H, L, D_v)``; or that and the weights, ``(B, H, L, S)``.
 
     Raises:
-        TypeError: query or kept is not a tensor of floats, or mask not of booleans.
+        TypeError: query or kept is not a tensor of floats, an input has another dtype, or mask is
+            not of booleans.
         ValueError: the shapes do not fit.
 
     Examples:
@@ -300,7 +309,7 @@ class LatentAttention(nn.Module):
         qk_rope_head_dim: width ``D_R`` of the part that is turned by its position, even.
         v_head_dim: width ``D_v`` of a head's value. Default: ``qk_nope_head_dim``.
         q_lora_rank: width of a latent that queries are computed from. Default: there is none.
-        base: as in `Rotary`.
+        base: the slowest pair takes almost ``2 pi base`` positions for a turn.
         device: of the parameters.
         dtype: of the parameters.
 
@@ -459,24 +468,28 @@ class LatentAttention(nn.Module):
 
         Args:
             query: ``(B, L, embed_dim)``.
-            mask: as in `mhattn.modules.MultiHeadAttention`.
-            is_causal: as in `mhattn.modules.MultiHeadAttention`.
-            positions: as in `mhattn.modules.MultiHeadAttention`.
+            mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
+                (`torch.nn.MultiheadAttention` means the opposite).
+            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query
+                sees every key.
+            positions: where each token of the query stands, integers ``(L,)`` or ``(B, L)``: for
+                sequences that are padded on the left, or several in one. Masks and ``is_causal`` go
+                by the order of the tokens all the same.
             return_weights: also return the weights of every head.
             cache: holds what is kept of earlier tokens, as keys, with values of no width. S then
                 counts these too. One for each layer, for causal attention.
-            absorb: as in `latent_attention`.
+            absorb: whether to absorb. Default: whichever takes fewer multiplications.
 
         Returns:
             ``(B, L, embed_dim)``, or that and the weights, ``(B, H, L, S)``.
 
         Raises:
-            TypeError: query is not a tensor of floats, mask not of booleans, or positions not of
-                integers.
-            ValueError: the shapes do not fit, the cache is full, or it is used without
-                ``is_causal``.
+            TypeError: query is not a tensor of floats of the parameters' dtype, mask not of
+                booleans, or positions not of integers.
+            ValueError: the shapes do not fit, the cache is full or has another layer's tokens, or
+                it is used without ``is_causal``.
         """
-        check.sequence("query", query, "embed_dim", self.embed_dim)
+        check.sequence("query", query, "embed_dim", self.embed_dim, self.kv_a_proj)
         check.cache_is_causal(cache, is_causal)
         start = 0 if cache is None else cache.seen
         kept = self.compress(query, start, positions=positions)  # (B, 1, L, R + D_R)
@@ -485,6 +498,7 @@ class LatentAttention(nn.Module):
         turned = self.position.rotate(turned, start, positions=positions)
         query = torch.cat([content, turned], dim=-1)
         if cache is not None:
+            keep_to_one_layer(cache, self)
             kept, _ = cache.append(kept, kept[..., :0])  # (B, 1, S, R + D_R)
         attended = latent_attention(
             query,

@@ -64,18 +64,20 @@ def linear_attention_weights(
 
     Args:
         query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
         mask: booleans that broadcast to ``(..., L, S)``. True: may attend. A table can be masked
             anywhere; the sums of `linear_attention` can only leave out whole keys.
         is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
-        feature_map: as in `linear_attention`.
+        feature_map: from ``(..., n, D)`` to ``(..., n, D_phi)``, each position for itself, no
+            number below zero.
 
     Returns:
         ``(..., L, S)``, dtype of ``query``. Each row sums to one, or is all zeros if it has
         nothing to attend to.
 
     Raises:
-        TypeError: query or key is not a tensor of floats, or mask not of booleans.
+        TypeError: query or key is not a tensor of floats, they differ in dtype, or mask is not of
+            booleans.
         ValueError: the shapes do not fit.
 
     Examples:
@@ -118,7 +120,8 @@ def recurrent_linear_attention(
         query: floats, ``(..., L, D)``; grouped ``(B, H, L, D)``.
         key: floats, ``(..., L, D)``; grouped ``(B, H_kv, L, D)``.
         value: floats, ``(..., L, D_v)``; grouped ``(B, H_kv, L, D_v)``.
-        feature_map: as in `linear_attention`.
+        feature_map: from ``(..., n, D)`` to ``(..., n, D_phi)``, each position for itself, no
+            number below zero.
 
     Returns:
         ``(..., L, D_v)``, dtype of ``query``.
@@ -220,7 +223,8 @@ def linear_attention(
         products of features underflow.
 
     Raises:
-        TypeError: query, key or value is not a tensor of floats, or mask not of booleans.
+        TypeError: query, key or value is not a tensor of floats, they differ in dtype, or mask is
+            not of booleans.
         ValueError: the shapes do not fit, mask differs between queries, or chunk_size is less
             than 1.
 

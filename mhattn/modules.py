@@ -3,21 +3,46 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, NamedTuple, Protocol, Self, overload
 
 import torch
 from torch import Tensor, nn
 
 from mhattn import checks as check
-from mhattn.cache import KVCache, LinearState
+from mhattn.cache import KVCache, LinearState, keep_to_one_layer
 from mhattn.functional import attention, merge_heads, split_heads
 from mhattn.positions import Attended, Position, Positions
 
 __all__ = ["MultiHeadAttention"]
 
-Attend = Callable[..., Attended]
 Cache = KVCache | LinearState
-UNASKED = {"mask": None, "bias": None, "is_causal": False, "dropout": 0, "return_weights": False}
+
+
+class Asked(NamedTuple):
+    """What a call asks of ``attend``, beside query, key and value; the defaults ask for nothing."""
+
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    is_causal: bool = False
+    dropout: float = 0
+    return_weights: bool = False
+
+
+class Attend(Protocol):
+    """How a layer calls ``attend``: as it can call `attention`."""
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None,
+        bias: Tensor | None,
+        is_causal: bool,
+        dropout: float,
+        return_weights: bool,
+    ) -> Attended: ...
 
 
 def reset_projections(*projections: nn.Linear) -> None:
@@ -55,7 +80,9 @@ class MultiHeadAttention(nn.Module):
             key and value, as ``functools.partial(local_attention, window=64)`` or
             `mhattn.linear.linear_attention`. By name it gets ``mask``, ``bias``, ``is_causal``,
             ``dropout`` and ``return_weights``, as far as it takes them; what it does not take
-            can't be asked of the layer. It may be a `torch.nn.Module` with parameters.
+            can't be asked of the layer. It may be a `torch.nn.Module` with parameters; if it has
+            a ``head_dim`` or ``num_kv_heads``, they must be the layer's. ``attend`` and
+            ``position`` may be set to others later.
         position: how positions enter, from `mhattn.positions`. Default: they do not.
         device: of the parameters.
         dtype: of the parameters.
@@ -65,7 +92,8 @@ class MultiHeadAttention(nn.Module):
             attend not a function whose arguments Python knows.
         ValueError: one of them is less than 1, num_heads does not divide embed_dim and no
             head_dim is given, num_kv_heads does not divide num_heads, dropout is not
-            in [0, 1), or attend can't take the dropout or the position.
+            in [0, 1), attend can't take the dropout or the position, or attend or position
+            was made for heads of another width or number.
 
     Examples:
         >>> mha = MultiHeadAttention(embed_dim=12, num_heads=3)
@@ -87,7 +115,7 @@ class MultiHeadAttention(nn.Module):
         vdim: int | None = None,
         bias: bool = True,
         dropout: float = 0.0,
-        attend: Attend = attention,
+        attend: Callable[..., Attended] = attention,
         position: Position | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -105,9 +133,6 @@ class MultiHeadAttention(nn.Module):
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
         self.dropout = dropout
-        if not isinstance(position, Position | None):
-            got = type(position).__name__
-            raise TypeError(f"position must be a mhattn.positions.Position, got {got}")
         for name in ("num_kv_heads", "head_dim", "kdim", "vdim"):
             check.at_least(name, getattr(self, name), 1)
         check.divides("num_kv_heads", self.num_kv_heads, "num_heads", num_heads)
@@ -118,16 +143,16 @@ class MultiHeadAttention(nn.Module):
         self.v_proj = nn.Linear(self.vdim, kv_width, bias, device, dtype)
         self.out_proj = nn.Linear(q_width, embed_dim, bias, device, dtype)
         self.attend = attend
-        self.takes = arguments_of(attend)
         self.position = position
-        check_together(self)
         reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:
-        """Initialise the projections anew, and the position."""
+        """Initialise the projections anew, the position, and what attends, if it is a module."""
         reset_projections(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
         if self.position is not None:
             self.position.reset_parameters()
+        if isinstance(self.attend, nn.Module):
+            reset_module(self.attend)
 
     @overload
     def forward(
@@ -174,7 +199,8 @@ class MultiHeadAttention(nn.Module):
             key: ``(B, S, kdim)``. Default: the query, which is self-attention.
             value: ``(B, S, vdim)``. Default: the key.
             mask: booleans that broadcast to ``(B, H, L, S)``. True: may attend
-                (`torch.nn.MultiheadAttention` means the opposite).
+                (`torch.nn.MultiheadAttention` means the opposite). With three axes the first
+                is that of the heads: of a mask for each sequence, pass ``mask[:, None]``.
             is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
             positions: where each token of the query stands, integers ``(L,)`` or ``(B, L)``: for
                 sequences that are padded on the left, or several in one. For self-attention;
@@ -191,18 +217,18 @@ class MultiHeadAttention(nn.Module):
             ``(B, H, L, S)``.
 
         Raises:
-            TypeError: an input is not a tensor of floats, mask not of booleans, or positions not
-                of integers.
+            TypeError: an input is not a tensor of floats of the parameters' dtype, mask not of
+                booleans, or positions not of integers.
             ValueError: the shapes do not fit, there is a value but no key, positions or a cache
-                beside a key of its own, a cache without ``is_causal``, or something is asked of
-                attend that it can't do.
+                beside a key of its own, a cache without ``is_causal`` or with another layer's
+                tokens, or something is asked of attend that it can't do.
         """
         check_inputs(self, query, key, value, positions, cache, is_causal)
         key = query if key is None else key
         value = key if value is None else value
-        check.sequence("query", query, "embed_dim", self.embed_dim)
-        check.sequence("key", key, "kdim", self.kdim)
-        check.sequence("value", value, "vdim", self.vdim)
+        check.sequence("query", query, "embed_dim", self.embed_dim, self.q_proj)
+        check.sequence("key", key, "kdim", self.kdim, self.k_proj)
+        check.sequence("value", value, "vdim", self.vdim, self.v_proj)
         query = split_heads(self.q_proj(query), self.num_heads)  # (B, H, L, D)
         key = split_heads(self.k_proj(key), self.num_kv_heads)  # (B, H_kv, S, D)
         value = split_heads(self.v_proj(value), self.num_kv_heads)  # (B, H_kv, S, D)
@@ -212,7 +238,9 @@ class MultiHeadAttention(nn.Module):
             query = self.position.rotate(query, start + key.shape[2] - query.shape[2], **given)
             key = self.position.rotate(key, start, **given)
         key_positions = positions
-        if cache is not None and not isinstance(cache, LinearState):
+        if cache is not None:
+            keep_to_one_layer(cache, self)
+        if isinstance(cache, KVCache):
             move = None if self.position is None else self.position.move
             key, value = cache.append(key, value, move=move, positions=positions)
             key_positions = cache.positions
@@ -221,12 +249,29 @@ class MultiHeadAttention(nn.Module):
             (query, key, value),
             None if positions is None or key_positions is None else (positions, key_positions),
             cache,
-            {"mask": mask, "is_causal": is_causal, "return_weights": return_weights},
+            Asked(
+                mask=mask,
+                is_causal=is_causal,
+                dropout=self.dropout if self.training else 0.0,
+                return_weights=return_weights,
+            ),
         )  # (B, H, L, D), (B, H, L, S)
         output: Tensor = self.out_proj(merge_heads(heads))  # (B, L, E)
         return output if weights is None else (output, weights)
 
     # --8<-- [end:MultiHeadAttention]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What attends and the position go together, whenever one of them is set."""
+        if name in ("attend", "position"):
+            parts = {"attend": getattr(self, "attend", attention), name: value}
+            parts.setdefault("position", getattr(self, "position", None))
+            check_together(self, **parts)
+        if name == "attend":
+            self.takes = arguments_of(value)
+            if not isinstance(value, nn.Module):
+                self._modules.pop(name, None)  # torch lets no function take a module's place
+        super().__setattr__(name, value)
 
     def extra_repr(self) -> str:
         sizes = ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "dropout")
@@ -330,30 +375,66 @@ def attend_in_heads(
     inputs: tuple[Tensor, Tensor, Tensor],
     positions: Positions | None,
     cache: Cache | None,
-    asked: dict[str, Any],
+    asked: Asked,
 ) -> tuple[Tensor, Tensor | None]:
-    """Call the layer's ``attend`` with what its position adds and what it was asked for.
+    """Let the position attend in its own way, or call the layer's ``attend`` with its bias.
 
     Returns ``(B, H, L, D)``, and the weights if they were asked for.
     """
-    attend, position, (query, key, _) = layer.attend, layer.position, inputs
-    asked["dropout"] = layer.dropout if layer.training else 0.0
+    position, (query, key, _) = layer.position, inputs
     if position is not None and position.attend is not None:
         given = {} if positions is None else {"positions": positions}
-        attend = functools.partial(position.attend, **given)
-    elif position is not None:
-        asked["bias"] = position.bias_for(query, key, positions=positions)
-    options = taken(layer, asked)
-    if isinstance(cache, LinearState):
-        heads, state = attend(*inputs, **options, state=cache.state, return_state=True)
-        cache.update(state, key.shape[2])
+        attended = position.attend(
+            *inputs,
+            mask=asked.mask,
+            is_causal=asked.is_causal,
+            dropout=asked.dropout,
+            return_weights=asked.return_weights,
+            **given,
+        )
+    else:
+        bias = None if position is None else position.bias_for(query, key, positions=positions)
+        earlier = {}
+        if isinstance(cache, LinearState):
+            earlier = {"state": cache.state, "return_state": True}
+        attended = taking_all(layer, **earlier)(
+            *inputs,
+            mask=asked.mask,
+            bias=bias,
+            is_causal=asked.is_causal,
+            dropout=asked.dropout,
+            return_weights=asked.return_weights,
+        )
+    heads, more = attended if isinstance(attended, tuple) else (attended, None)
+    if isinstance(cache, LinearState) and more is not None:
+        cache.update(more, key.shape[2])
         return heads, None
-    attended = attend(*inputs, **options)
-    return attended if isinstance(attended, tuple) else (attended, None)
+    return heads, more
+
+
+def taking_all(layer: MultiHeadAttention, **fixed: Any) -> Attend:
+    """The layer's ``attend``, and in front of one that takes less, what refuses the rest.
+
+    `attention` takes all that `Asked` names. Of another function, only what it takes can be asked.
+    """
+    attend: Attend = functools.partial(layer.attend, **fixed) if fixed else layer.attend
+    if all(name in layer.takes for name in Asked._fields):
+        return attend
+
+    def takes_less(query: Tensor, key: Tensor, value: Tensor, **asked: Any) -> Attended:
+        for name, x in asked.items():
+            if name not in layer.takes and (isinstance(x, Tensor) or x):
+                rule = f"{name} must be {Asked._field_defaults[name]}"
+                got = "a tensor" if isinstance(x, Tensor) else x
+                raise ValueError(f"{rule} with attend={name_of(layer.attend)}, got {got}")
+        taken = {name: x for name, x in asked.items() if name in layer.takes}
+        return attend(query, key, value, **taken)
+
+    return takes_less
     # --8<-- [end:attend_in_heads]
 
 
-def arguments_of(attend: Attend) -> frozenset[str]:
+def arguments_of(attend: Callable[..., Attended]) -> frozenset[str]:
     """Names of the arguments that it takes."""
     try:
         function = attend.forward if isinstance(attend, nn.Module) else attend
@@ -362,16 +443,16 @@ def arguments_of(attend: Attend) -> frozenset[str]:
         got = type(attend).__name__
         raise TypeError(f"attend must be a function with known arguments, got {got}") from None
     any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return frozenset(parameters) | (UNASKED.keys() if any_name else frozenset())
+    return frozenset(parameters) | (frozenset(Asked._fields) if any_name else frozenset())
 
 
-def taken(layer: MultiHeadAttention, asked: dict[str, Any]) -> dict[str, Any]:
-    """What attend is called with; an error for what is asked of it and can't be."""
-    for name, x in asked.items():
-        if name not in layer.takes and (isinstance(x, Tensor) or x):
-            rule = f"{name} must be {UNASKED[name]} with attend={name_of(layer.attend)}"
-            raise ValueError(f"{rule}, got {'a tensor' if isinstance(x, Tensor) else x}")
-    return {name: x for name, x in asked.items() if name in layer.takes}
+def reset_module(module: nn.Module) -> None:
+    """By its own ``reset_parameters``, or by those of its parts."""
+    if callable(reset := getattr(module, "reset_parameters", None)):
+        reset()
+        return
+    for part in module.children():
+        reset_module(part)
 
 
 def check_inputs(
@@ -396,21 +477,35 @@ def check_inputs(
         check.only_without_key(cache=cache, positions=positions)
 
 
-def check_together(layer: MultiHeadAttention) -> None:
-    """That attend takes the dropout, and goes with the position."""
-    name, position = name_of(layer.attend), layer.position
-    if layer.dropout > 0 and "dropout" not in layer.takes:
+def check_together(
+    layer: MultiHeadAttention, attend: Callable[..., Attended], position: Position | None
+) -> None:
+    """That attend takes the dropout, goes with the position, and both with the layer's heads."""
+    takes, name, got = arguments_of(attend), name_of(attend), type(position).__name__
+    if not isinstance(position, Position | None):
+        raise TypeError(f"position must be a mhattn.positions.Position, got {got}")
+    if layer.dropout > 0 and "dropout" not in takes:
         raise ValueError(f"dropout must be 0 with attend={name}, got {layer.dropout}")
+    check_sizes(layer, "attend", attend, "num_kv_heads")
+    check_sizes(layer, "position", position, "num_heads")
     if position is None:
         return
-    got = type(position).__name__
-    if position.attend is not None and layer.attend is not attention:
+    if position.attend is not None and attend is not attention:
         raise ValueError(f"position must not attend itself with attend={name}, got {got}")
-    if type(position).bias_for is not Position.bias_for and "bias" not in layer.takes:
+    if type(position).bias_for is not Position.bias_for and "bias" not in takes:
         raise ValueError(f"position must add nothing to the scores with attend={name}, got {got}")
 
 
-def name_of(attend: Attend) -> str:
+def check_sizes(layer: MultiHeadAttention, name: str, part: Any, heads: str) -> None:
+    """That the part was made for heads of this width and number, if it says for which."""
+    for size in ("head_dim", heads):
+        own, other = getattr(layer, size), getattr(part, size, None)
+        if isinstance(other, int) and other != own:
+            got = f"{type(part).__name__} with {size}={other}"
+            raise ValueError(f"{name} must have the layer's {size}={own}, got {got}")
+
+
+def name_of(attend: Callable[..., Attended]) -> str:
     """As it would be written, with what `functools.partial` has fixed."""
     if isinstance(attend, functools.partial):
         fixed = (f"{key}={getattr(x, '__name__', x)}" for key, x in attend.keywords.items())

@@ -61,8 +61,14 @@ class NormedAttention(nn.Module):
             raise ValueError(f"eps must be finite and not negative, got {eps}")
         self.head_dim = head_dim
         self.eps = eps
-        self.q_gain = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
-        self.k_gain = nn.Parameter(torch.ones(head_dim, device=device, dtype=dtype))
+        self.q_gain = nn.Parameter(torch.empty(head_dim, device=device, dtype=dtype))
+        self.k_gain = nn.Parameter(torch.empty(head_dim, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set all gains to one."""
+        nn.init.ones_(self.q_gain)
+        nn.init.ones_(self.k_gain)
 
     def forward(
         self,
@@ -80,20 +86,25 @@ class NormedAttention(nn.Module):
 
         Args:
             query: floats, ``(..., L, D)``.
-            key: floats, ``(..., S, D)``; grouped heads as in `attention`.
-            value: floats, ``(..., S, D_v)``.
-            mask: as in `attention`.
-            bias: as in `attention`.
-            is_causal: as in `attention`.
-            dropout: as in `attention`.
+            key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+            value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
+            mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+                (`torch.nn.MultiheadAttention` means the opposite).
+            bias: finite floats that broadcast to ``(..., L, S)``, added to the scaled scores.
+            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query
+                sees every key.
+            dropout: share of the weights set to zero; pass 0 when not training.
             return_weights: also return the weights.
 
         Returns:
-            As `attention`.
+            ``(..., L, D_v)``, zeros where there is nothing to attend to; or that and the weights as
+            they were applied, dropout included, ``(..., L, S)``.
 
         Raises:
-            TypeError: as `attention`.
-            ValueError: as `attention`, or the last axis of query and key is not ``head_dim``.
+            TypeError: query, key, value or bias is not a tensor of floats, they differ in dtype, or
+                mask is not of booleans.
+            ValueError: the shapes do not fit, dropout is not in [0, 1), or the last axis of query
+                and key is not ``head_dim``.
         """
         check.query_and_key(query, key)
         check.last_axis("query and key", query, "head_dim", self.head_dim)
@@ -140,23 +151,29 @@ def soft_capped_attention(
     PyTorch's fused kernels have no cap.
 
     Args:
-        query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
-        value: floats, ``(..., S, D_v)``.
+        query: floats, ``(..., L, D)``; grouped ``(B, H, L, D)``.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+        value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
         cap: what no score may exceed, positive.
-        mask: as in `attention`.
-        bias: as in `attention`; it is not capped.
-        is_causal: as in `attention`.
-        scale: as in `attention`.
-        dropout: as in `attention`.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        bias: finite floats that broadcast to ``(..., L, S)``, added to the capped scores, and not
+            capped.
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
+        dropout: share of the weights set to zero; pass 0 when not training.
         return_weights: also return the weights.
 
     Returns:
-        As `attention`.
+        ``(..., L, D_v)``, zeros where there is nothing to attend to; or that and the weights as
+        they were applied, dropout included, ``(..., L, S)``.
 
     Raises:
-        TypeError: as `attention`.
-        ValueError: as `attention`, or cap is not positive and finite.
+        TypeError: query, key, value or bias is not a tensor of floats, they differ in dtype, or
+            mask is not of booleans.
+        ValueError: the shapes do not fit, scale is not positive, dropout is not in [0, 1), or cap
+            is not positive and finite.
 
     Examples:
         Scores of 0 and 100 become 0 and 1, so the weights are 1/(1+e) and e/(1+e).

@@ -118,22 +118,26 @@ def plot_heads(
     """Draw a map for each head, in a grid, on one colour scale.
 
     Args:
-        weights: numbers ``(H, L, S)``, as in `plot_weights`.
+        weights: numbers ``(H, L, S)``: a tensor on any device and of any dtype, an array or nested
+            lists.
         axes: where to draw, one for each head. Default: a new figure.
         queries: a label for each row of every map.
         keys: a label for each column of every map.
         titles: what stands above each map. Default: ``head 1``, ``head 2``, ...
         columns: how many maps stand side by side in a new figure.
-        annotate: as in `plot_weights`.
-        vmax: as in `plot_weights`; the same for all heads.
-        color: as in `plot_weights`.
+        annotate: how to write each number into its cell, as ``".2f"``, or ``"z.2f"`` so that no
+            zero has a sign. Default: not at all.
+        vmax: the absolute value that is drawn opaque, the same for all heads. Default: 1, or the
+            largest if larger.
+        color: of the numbers above zero.
 
     Returns:
         The Axes, an array ``(H,)``.
 
     Raises:
         ValueError: weights is not ``(H, L, S)`` or not finite, there are not as many axes
-            or titles as heads, columns is less than 1, or as in `plot_weights`.
+            or titles as heads, columns is less than 1, a label is missing or one too many, vmax
+            is not positive, or a number is larger.
 
     Examples:
         >>> import torch

@@ -10,6 +10,7 @@ padded on the left, or several in one.
 import math
 from collections.abc import Callable
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ __all__ = ["Alibi", "Position", "Rotary", "sinusoidal_positions"]
 
 Attended = Tensor | tuple[Tensor, Tensor]
 Positions = tuple[Tensor, Tensor]
-KEPT = 4096  # positions whose cosines and sines are kept
+KEPT = 4096  # positions whose cosines and sines are kept, once for all layers
 
 
 # --8<-- [start:sinusoidal_positions]
@@ -138,8 +139,8 @@ class Position(nn.Module):
         """What the positions of these queries and keys add to their scores.
 
         Args:
-            query: as in `attention`.
-            key: as in `attention`.
+            query: floats, ``(..., H, L, D)``.
+            key: floats, ``(..., H_kv, S, D)``.
             positions: of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
                 ``(B, S)``. Default: the last query stands beside the last key.
 
@@ -187,8 +188,6 @@ class Rotary(Position):
     """
 
     steps: Tensor
-    cos: Tensor
-    sin: Tensor
 
     def __init__(
         self,
@@ -203,30 +202,20 @@ class Rotary(Position):
         self.head_dim = head_dim
         self.base = base
         self.frequencies = from_base if frequencies is None else checked(frequencies, head_dim)
-        steps = torch.empty(head_dim, dtype=torch.int64, device=device)
+        steps = torch.empty(head_dim // 2, dtype=torch.int64, device=device)
         self.register_buffer("steps", steps, persistent=False)
-        for name in ("cos", "sin"):  # of the first positions
-            table = torch.empty(KEPT, head_dim, dtype=torch.float32, device=device)
-            self.register_buffer(name, table, persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Compute the angles from one position to the next anew, and the tables."""
-        turns = self.frequencies / (2 * math.pi)  # from one position to the next
-        steps = (turns * 2.0**64).to(torch.int64)
-        steps = torch.cat([-steps, steps])
-        self.steps.copy_(steps)
-        angles = angles_at(torch.arange(KEPT, device="cpu"), steps, torch.float64)
-        self.cos.copy_(angles.cos())
-        self.sin.copy_(angles.sin())
+        """Compute the angles from one position to the next anew."""
+        self.steps.copy_(steps_of(self.frequencies))
+        self.table = shared_table(self.frequencies, self.steps.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Keep the tables in float32 when the model goes to half precision."""
+        """Take the table of the device that the layer goes to."""
         module: Any = super()
         module._apply(fn, recurse)
-        if self.cos.dtype != torch.float32:
-            self.cos, self.sin = self.cos.float(), self.sin.float()
-            self.reset_parameters()
+        self.table = shared_table(self.frequencies, self.steps.device)
         return self
 
     def rotate(self, x: Tensor, start: int = 0, *, positions: Tensor | None = None) -> Tensor:
@@ -252,28 +241,82 @@ class Rotary(Position):
         """
         check.floats("x", x)
         check.last_axis("x", x, "head_dim", self.head_dim)
-        cos, sin = self._cos_and_sin(x, start, positions)  # (L, D) or (B, 1, L, D)
-        wide = x.to(cos.dtype)
-        swapped = wide.roll(self.head_dim // 2, dims=-1)
-        return torch.addcmul(wide * cos, swapped, sin).to(x.dtype)  # (B, H, L, D)
+        cos, sin = self._cos_and_sin(x, start, positions)  # (L, D / 2) or (B, 1, L, D / 2)
+        first, second = x.to(cos.dtype).chunk(2, dim=-1)  # (B, H, L, D / 2)
+        turned = (
+            torch.addcmul(first * cos, second, sin, value=-1),
+            torch.addcmul(second * cos, first, sin),
+        )
+        return torch.cat(turned, dim=-1).to(x.dtype)  # (B, H, L, D)
 
     def _cos_and_sin(
         self, x: Tensor, start: int, positions: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Of all angles; those of the first half of the features are negative."""
+        """Of the angle of each pair of features."""
         end, wide = start + x.shape[-2], torch.promote_types(x.dtype, torch.float32)
         if positions is not None:
             check.positions(positions, x)
         elif (
-            torch.compiler.is_compiling() or wide == torch.float64 or not 0 <= start <= end <= KEPT
+            torch.compiler.is_compiling()
+            or wide == torch.float64
+            or not 0 <= start <= end <= KEPT
+            or self.table.cos.device != x.device
         ):
             positions = torch.arange(start, end, device=x.device)
         else:
-            return self.cos[start:end], self.sin[start:end]
+            return self.table.cos[start:end], self.table.sin[start:end]
         angles = angles_at(positions, self.steps, wide)
         angles = angles[:, None] if angles.ndim == 3 else angles
         return angles.cos(), angles.sin()
+
+    def extra_repr(self) -> str:
+        names = [f"head_dim={self.head_dim}", f"base={self.base}"]
+        if not self.frequencies.equal(rotary_frequencies(self.head_dim, self.base)):
+            low, high = self.frequencies.min(), self.frequencies.max()
+            names[1] = f"frequencies from {low:.3g} to {high:.3g}"
+        return ", ".join(names)
         # --8<-- [end:Rotary]
+
+
+class RotaryTable:
+    """Cosines and sines of the first positions, ``(KEPT, D / 2)`` each, in float32.
+
+    Layers with the same frequencies on the same device hold the same one, and so do their copies.
+    It is no buffer: neither a dtype nor an empty memory reaches it.
+    """
+
+    def __init__(self, frequencies: Tensor, device: torch.device) -> None:
+        self.made_of = frequencies, device
+        places = torch.arange(KEPT, device="cpu")
+        angles = angles_at(places, steps_of(frequencies), torch.float64)
+        self.cos, self.sin = (x.to(device, torch.float32) for x in (angles.cos(), angles.sin()))
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_table, self.made_of
+
+
+TABLES: WeakValueDictionary[tuple[Any, ...], RotaryTable] = WeakValueDictionary()
+
+
+def shared_table(frequencies: Tensor, device: torch.device) -> RotaryTable:
+    """The one that a layer has already, or a new one."""
+    if type(frequencies) is not Tensor:  # has no numbers, as in torch's FakeTensorMode
+        return RotaryTable(frequencies, device)
+    key = device, *frequencies.tolist()
+    table = TABLES.get(key)
+    if table is None:
+        with torch.inference_mode(False), torch.no_grad():
+            table = TABLES[key] = RotaryTable(frequencies, device)
+    return table
+
+
+def steps_of(frequencies: Tensor) -> Tensor:
+    """From one position to the next, in units of which 2**64 are a whole turn."""
+    turns = frequencies / (2 * math.pi)
+    return (turns * 2.0**64).to(torch.int64)
 
 
 def checked(frequencies: Any, head_dim: int) -> Tensor:
@@ -337,6 +380,9 @@ class Alibi(Position):
         steps = [int(slope * 2**62) for slope in self.slopes]
         self.steps.copy_(torch.tensor(steps, device="cpu"))
 
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}"
+
     def bias(
         self,
         L: int,
@@ -350,7 +396,8 @@ class Alibi(Position):
         Args:
             L: number of queries.
             S: number of keys.
-            positions: of the queries and keys, as in `Position.bias_for`.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
             dtype: of the result. Default: torch's default.
 
         Returns:
@@ -371,8 +418,9 @@ class Alibi(Position):
 
         Args:
             query: ``(..., H, L, D)``.
-            key: as in `attention`.
-            positions: as in `Position.bias_for`.
+            key: floats, ``(..., H_kv, S, D)``.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
 
         Returns:
             ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``.

@@ -110,7 +110,7 @@ class RecallModel(nn.Module):
 
         Args:
             tokens: integers, ``(B, L)``, as `named_values` draws them.
-            mask: as in `mhattn.MultiHeadAttention`, for every layer.
+            mask: booleans that broadcast to ``(B, H, L, L)``, for every layer. True: may attend.
 
         Returns:
             Logits of the values, ``(B, L, 8)``.
@@ -159,7 +159,7 @@ def train_recall(
         steps: how often Adam steps.
         lr: the learning rate of Adam.
         batch: sequences that each model sees in a step.
-        first: as in `named_values`.
+        first: whether the answer is the first value that the name was given, or the latest one.
 
     Raises:
         TypeError: length, steps or batch is not an integer.

@@ -41,22 +41,27 @@ def relative_attention(
 
     Args:
         query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
-        value: floats, ``(..., S, D_v)``.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+        value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
         key_vectors: ``(2 k + 1, D)``, for the distances ``-k`` to ``k``.
         value_vectors: ``(2 k + 1, D_v)``.
-        positions: as in `mhattn.positions.Position.bias_for`.
-        mask: as in `attention`.
-        is_causal: as in `attention`.
-        scale: as in `attention`.
-        dropout: as in `attention`.
+        positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)`` or
+            ``(B, S)``. Default: the last query stands beside the last key.
+        mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+            (`torch.nn.MultiheadAttention` means the opposite).
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
+        dropout: share of the weights set to zero; pass 0 when not training.
 
     Returns:
         The output, ``(..., L, D_v)``, and the weights, ``(..., L, S)``.
 
     Raises:
-        TypeError: as `attention`.
-        ValueError: as `attention`, or the vectors do not fit.
+        TypeError: query, key or value is not a tensor of floats, they differ in dtype, or mask is
+            not of booleans.
+        ValueError: the shapes do not fit, scale is not positive, dropout is not in [0, 1), or the
+            vectors do not fit.
 
     Examples:
         With keys and values of zero, the mean distance is left: query 0 sees 0, 1 and 1.
@@ -126,13 +131,17 @@ class LearnedBias(Position):
         """Set all biases to zero."""
         nn.init.zeros_(self.table)
 
+    def extra_repr(self) -> str:
+        return f"num_heads={self.num_heads}, max_len={self.max_len}"
+
     def bias(self, L: int, S: int, *, positions: Positions | None = None) -> Tensor:
         """What is added to the scores.
 
         Args:
             L: number of queries.
             S: number of keys.
-            positions: of the queries and keys, as in `mhattn.positions.Position.bias_for`.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
 
         Returns:
             ``(H, L, S)``, or with positions of each sequence ``(B, H, L, S)``; a copy.
@@ -147,7 +156,7 @@ class LearnedBias(Position):
             tensor([[[0., 0., 7.],
                      [0., 0., 0.]]], grad_fn=<FlipBackward0>)
         """
-        if positions is None:
+        if positions is None and L > 0:
             self._check_lengths(L, S)
             return backwards(self.table, S - L, S - 1, S).flip(-2)
         distance = distances(L, S, positions, self.table.device)  # (L, S) or (B, 1, L, S)
@@ -176,22 +185,28 @@ class LearnedBias(Position):
 
         Args:
             query: ``(..., H, L, D)``.
-            key: as in `attention`.
-            value: as in `attention`.
-            positions: as in `mhattn.positions.Position.bias_for`.
-            mask: as in `attention`.
-            is_causal: as in `attention`.
-            scale: as in `attention`.
-            dropout: as in `attention`.
-            return_weights: as in `attention`.
+            key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+            value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
+            mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+                (`torch.nn.MultiheadAttention` means the opposite).
+            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query
+                sees every key.
+            scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
+            dropout: share of the weights set to zero; pass 0 when not training.
+            return_weights: also return the weights.
 
         Returns:
-            What `attention` returns.
+            ``(..., L, D_v)``, zeros where there is nothing to attend to; or that and the weights as
+            they were applied, ``(..., L, S)``.
 
         Raises:
-            TypeError: as `attention`, or positions are not integers.
-            ValueError: as `attention`, there are not num_heads heads, more than max_len
-                queries or keys, or positions do not fit.
+            TypeError: query, key or value is not a tensor of floats, they differ in dtype, or mask
+                is not of booleans, or positions are not integers.
+            ValueError: the shapes do not fit, scale is not positive, dropout is not in [0, 1), or
+                there are not num_heads heads, more than max_len queries or keys, or positions do
+                not fit.
         """
         check.query_and_key(query, key)
         check.value(value, key)
@@ -271,6 +286,9 @@ class RelativePosition(Position):
         nn.init.xavier_uniform_(self.key_vectors)
         nn.init.xavier_uniform_(self.value_vectors)
 
+    def extra_repr(self) -> str:
+        return f"head_dim={self.head_dim}, max_distance={self.max_distance}"
+
     def attend(
         self,
         query: Tensor,
@@ -290,22 +308,27 @@ class RelativePosition(Position):
 
         Args:
             query: ``(..., L, D)``.
-            key: as in `attention`.
-            value: as in `attention`, with ``D_v = D``.
-            positions: as in `mhattn.positions.Position.bias_for`.
-            mask: as in `attention`.
-            is_causal: as in `attention`.
-            scale: as in `attention`.
-            dropout: as in `attention`.
-            return_weights: as in `attention`.
+            key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+            value: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+            positions: integers, of the queries, ``(L,)`` or ``(B, L)``, and of the keys, ``(S,)``
+                or ``(B, S)``. Default: the last query stands beside the last key.
+            mask: booleans that broadcast to ``(..., L, S)``. True: may attend
+                (`torch.nn.MultiheadAttention` means the opposite).
+            is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query
+                sees every key.
+            scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
+            dropout: share of the weights set to zero; pass 0 when not training.
+            return_weights: also return the weights.
 
         Returns:
-            What `attention` returns.
+            ``(..., L, D_v)``, zeros where there is nothing to attend to; or that and the weights as
+            they were applied, ``(..., L, S)``.
 
         Raises:
-            TypeError: as `attention`, or positions are not integers.
-            ValueError: as `attention`, the last axis of query or value is not head_dim, or
-                positions do not fit.
+            TypeError: query, key or value is not a tensor of floats, they differ in dtype, or mask
+                is not of booleans, or positions are not integers.
+            ValueError: the shapes do not fit, scale is not positive, dropout is not in [0, 1), or
+                the last axis of query or value is not head_dim, or positions do not fit.
         """
         check.query_and_key(query, key)
         check.value(value, key)

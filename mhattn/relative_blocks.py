@@ -60,15 +60,26 @@ def add_by_distance(scores: Tensor, by_distance: Tensor, first: int) -> None:
 
     Softmax doesn't see what is the same in a whole row, so the number of the keys far behind
     is taken from all others instead.
+
+    One query further on, a key's distance is one less: the numbers of a key lie on a slant. Read
+    the table as one long row, from its L-th number on, and cut it again into rows that are one
+    shorter: each begins one number earlier in its old row, so the slant stands upright::
+
+        a b c d                         c d e
+        e f g h      from c, by three   f g h
+        i j k l                         i j k
+
+    What a row borrowed from the next (e) is beyond the keys that are near. Nothing is copied.
     """
     L, reach = scores.shape[-2], by_distance.shape[-1] // 2
     by_distance = by_distance - by_distance[..., :1]
     start, end, cut = _near(scores, reach, first)
-    behind, near, ahead = by_distance.split([1, 2 * reach - 1, 1], dim=-1)
-    behind, ahead = (x.expand(*x.shape[:-1], L) for x in (behind, ahead))
+    behind, near, ahead = by_distance.split([1, 2 * reach - 1, 1], dim=-1)  # (..., L, 1 or near)
+    behind, ahead = (x.expand(*x.shape[:-1], L) for x in (behind, ahead))  # (..., L, L)
     slanted = torch.cat([behind[..., 1:], near, ahead], dim=-1)  # (..., L, 2 (L + reach) - 2)
     width = slanted.shape[-1]
     upright = slanted.flatten(-2)[..., L - 1 : L * width - 1].unflatten(-1, (L, width - 1))
+    # upright: (..., L, 2 (L + reach) - 3), column c belongs to key first - reach + 1 + c
     scores[..., start:end].add_(upright[..., cut])
     scores[..., end:].add_(ahead[..., :1])
 
@@ -116,8 +127,9 @@ def by_blocks(
     B, H, L, _ = query.shape
     room = _room(query)
     at_once = min(max(32, room // S), 128)  # queries
-    heads = max(1, room // (min(at_once, L) * S))
-    sizes = max(1, room // (min(heads, H) * min(at_once, L) * S)), heads, at_once
+    of_a_head = max(1, min(at_once, L) * S)  # scores
+    heads = max(1, room // of_a_head)
+    sizes = max(1, room // (max(1, min(heads, H)) * of_a_head)), heads, at_once
     run = _again_if_trained(query, key, value, *vectors)
     output = query.new_zeros(query.shape)
     weights = query.new_zeros(B, H, L, S) if return_weights else None
@@ -192,10 +204,11 @@ def biased_by_blocks(
         distance = torch.arange(table.shape[-1], device=table.device) - table.shape[-1] // 2
         table = table.masked_fill(distance > 0, -math.inf)
     at_once = CAUSAL_ROWS if is_causal else ROWS  # queries
-    heads = max(1, _room(query) // 4 // (B * min(at_once, L) * D * group)) * group
+    of_a_group = max(1, B * min(at_once, L) * D * group)  # numbers in its queries
+    heads = max(1, _room(query) // 4 // of_a_group) * group
     run = _again_if_trained(table)
     output = query.new_zeros(B, H, L, value.shape[-1])
-    sizes = B, heads, at_once
+    sizes = max(1, B), heads, at_once
     for here, rows, seen in _blocks((B, H, L), S, is_causal, sizes):
         shared = here[0], slice(here[1].start // group, here[1].stop // group)
         inputs = query[*here, rows], key[*shared, :seen], value[*shared, :seen]

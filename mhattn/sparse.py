@@ -45,8 +45,9 @@ def local_attention(
         window: keys less than this far away are seen; 1 is the own position only.
         mask: booleans that broadcast to ``(..., 1, S)``, as from `padding_mask`: keys that
             queries may attend to, the same for all queries of a head.
-        is_causal: as in `attention_weights`.
-        scale: as in `attention_weights`.
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
     Returns:
         ``(..., L, D_v)``, zeros where there is nothing to attend to.
@@ -99,7 +100,7 @@ def strided_attention(
         window: how many of the last positions are seen; 1 is the own position only.
         stride: how far apart the positions are that are seen before those.
         is_causal: must be True: no query sees a key that comes later.
-        scale: as in `attention_weights`.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
     Returns:
         ``(..., L, D_v)``.

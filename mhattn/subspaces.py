@@ -442,7 +442,8 @@ def direct_sum(subspaces: Sequence[Tensor] | Tensor, *, rtol: float | None = Non
 
     Args:
         subspaces: floats, each ``(D_i, E)``; their rows may be linearly dependent.
-        rtol: as in `spectrum`, for each of them and for the stack.
+        rtol: singular values of each of them, and of the stack, count as zero up to this share of
+            the largest. Default: what rounding alone can produce; `spectrum` says how much that is.
 
     Returns:
         The verdict, and the numbers that it rests on.

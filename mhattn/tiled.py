@@ -80,8 +80,8 @@ def block_sums(
 
     Args:
         query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
-        value: floats, ``(..., S, D_v)``.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+        value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
         mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
         scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
@@ -89,7 +89,8 @@ def block_sums(
         The sums over these keys, whose ``output`` is attention over them alone.
 
     Raises:
-        TypeError: query, key or value is not a tensor of floats, or mask not of booleans.
+        TypeError: query, key or value is not a tensor of floats, they differ in dtype, or mask is
+            not of booleans.
         ValueError: the shapes do not fit, or scale is not positive and finite.
 
     Examples:
@@ -155,7 +156,8 @@ def tiles(
         num_queries: rows of the table.
         num_keys: columns of the table.
         block_size: rows and columns of a tile; less at the edges.
-        is_causal: as in `attention`.
+        is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``: the last query sees
+            every key.
 
     Returns:
         For each block of queries the blocks of keys that it needs.
@@ -207,8 +209,8 @@ def tiled_attention(
 
     Args:
         query: floats, ``(..., L, D)``.
-        key: floats, ``(..., S, D)``; grouped heads as in `attention`.
-        value: floats, ``(..., S, D_v)``.
+        key: floats, ``(..., S, D)``; grouped ``(B, H_kv, S, D)``.
+        value: floats, ``(..., S, D_v)``; grouped ``(B, H_kv, S, D_v)``.
         mask: booleans that broadcast to ``(..., L, S)``. True: may attend.
         is_causal: query ``i`` may see key ``j`` only if ``j <= i + (S - L)``.
         scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.

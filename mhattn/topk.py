@@ -78,7 +78,8 @@ def top_key_mask(
     Of equal scores, the earlier key wins. A query that sees fewer than k keys keeps them all.
 
     Args:
-        scores: floats, ``(..., L, S)``, or with blocks ``(..., L, ceil(S / block))``. -inf hides.
+        scores: floats, ``(..., L, S)``, or with blocks ``(..., L, ceil(S / block))``. What
+            is -inf or NaN is never chosen.
         k: how many keys, or blocks, each query keeps.
         mask: booleans that broadcast to ``(..., L, S)``: keys that queries may choose.
         is_causal: no query sees a key that comes later. A block that holds the query's position
@@ -131,7 +132,8 @@ def choose_keys(
         seen = seen & mask
     seen = F.pad(seen, (0, N * block - S))  # the last block may be cut short
     hidden = ~seen.unflatten(-1, (N, block)).any(dim=-1)  # (..., L, N)
-    ranked = scores.detach().masked_fill(hidden, -math.inf)
+    scores = scores.detach()
+    ranked = scores.masked_fill(hidden | scores.isnan(), -math.inf)
     best, chosen = ranked.sort(dim=-1, descending=True, stable=True)
     best, chosen = best[..., :k], chosen[..., :k]  # (..., L, k)
     inside = torch.arange(block, device=scores.device)
@@ -178,10 +180,13 @@ def top_k_attention(
         scores: as many axes as query, ``(..., L, S)``, or one column for each block. The axis of
             heads may be 1: then all heads share the choice, and a group of heads its gathered keys.
         k: how many keys, or blocks, each query attends to.
-        mask: as in `top_key_mask`, broadcasts to the scores' rows.
-        is_causal: as in `top_key_mask`.
+        mask: booleans that broadcast to ``(..., L, S)`` with the scores' rows: keys that queries
+            may choose. True: may attend.
+        is_causal: no query sees a key that comes later: query ``i`` sees key ``j`` only if
+            ``j <= i + (S - L)``. A block that holds the query's position can be chosen, and then
+            ends there.
         block: how many neighbouring keys have one score.
-        scale: as in `attention_weights`.
+        scale: what the dot products are multiplied by. Default: ``1 / sqrt(D)``.
 
     Returns:
         ``(..., L, D_v)``, zeros where there is nothing to attend to.
@@ -200,6 +205,9 @@ def top_k_attention(
     """
     check.attention(query, key, value, scale)
     check_scores(scores, query)
+    if not query.numel():
+        check_choice(scores, k, block, key.shape[-2])
+        return attention(query, key, value)
     columns, kept = choose_keys(scores, k, mask, is_causal, block, key.shape[-2])
     if query.shape[:-2] != key.shape[:-2] and scores.shape[-3] != 1:
         key, value = repeat_heads(key, query), repeat_heads(value, query)

@@ -1,11 +1,20 @@
 """The cache: prefill in any chunks and decoding give what the full pass gives."""
 
+import copy
 import itertools
 
 import pytest
 import torch
 
-from mhattn import KVCache, MultiHeadAttention, sink_mask, window_mask
+from mhattn import (
+    KVCache,
+    LatentAttention,
+    LinearState,
+    MultiHeadAttention,
+    linear_attention,
+    sink_mask,
+    window_mask,
+)
 from mhattn.positions import Alibi, Rotary
 from mhattn.timing import peak_bytes
 
@@ -142,6 +151,7 @@ def test_no_gradient_comes_through_the_cache():
         (TypeError, "sinks must be an integer, got float", lambda: KVCache(window=2, sinks=1.0)),
         (ValueError, "sinks must be at least 0, got -1", lambda: KVCache(window=2, sinks=-1)),
         (ValueError, "sinks must be 0 without a window, got 4", lambda: KVCache(9, sinks=4)),
+        (ValueError, "^max_len must be None with a window, got 4$", lambda: KVCache(4, window=9)),
         (
             ValueError,
             "max_len must be at least 9 for these tokens, got 7",
@@ -328,3 +338,67 @@ def test_sinks_on_a_gpu(name):
     expected = expected_stream(mha, x, 2, 5, name)
     outputs, _ = stream(mha.cuda(), x.cuda(), 3, 2, 5)
     torch.testing.assert_close(outputs.cpu(), expected)
+
+
+def test_reset_forgets_the_shape_the_dtype_and_the_positions():
+    cache = KVCache(7)
+    cache.append(*random_pair(5), positions=torch.arange(5))
+    cache.reset()
+    assert cache.positions is None
+    key, value = torch.randn(2, 3, 1, 4, 6, dtype=torch.float64)  # another batch, heads, width
+    kept = cache.append(key, value)
+    assert kept[0].equal(key)
+    assert kept[1].equal(value)
+    assert cache.positions is None
+    cache.crop(0)
+    cache.append(*random_pair(2), positions=torch.arange(2))
+    assert cache.positions.equal(torch.arange(2).expand(B, 2))
+
+
+@pytest.mark.parametrize("reorder", [False, True])
+@pytest.mark.parametrize("sinks", [0, 2])
+def test_a_cache_filled_in_inference_mode_goes_on_outside_of_it(sinks, reorder):
+    mha, x = layer(position=Rotary(D)), torch.randn(B, L, E, dtype=torch.float64)
+    options = {"window": 4, "sinks": sinks} if sinks else {"max_len": L}
+    runs = []
+    for mode in (torch.inference_mode, torch.no_grad):
+        cache = KVCache(**options)
+        with mode():
+            parts = [mha(part, is_causal=True, cache=cache) for part in x[:, :9].split(3, dim=1)]
+            if reorder:
+                cache.reorder(torch.tensor([1, 0]))
+        for after in (torch.no_grad, torch.enable_grad):
+            with after():
+                size = 2 if after is torch.no_grad else 1
+                parts += [mha(x[:, cache.seen : cache.seen + size], is_causal=True, cache=cache)]
+        runs.append(torch.cat([part.detach().clone() for part in parts], dim=1))
+    assert runs[0].equal(runs[1])
+
+
+CACHED = {
+    "keys": (lambda: layer(), lambda: KVCache(L)),
+    "sums": (lambda: layer(attend=linear_attention), LinearState),
+    "latents": (
+        lambda: LatentAttention(
+            E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2
+        ).double(),
+        lambda: KVCache(L),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CACHED)
+def test_a_cache_is_for_one_layer(kind):
+    """A second layer would attend to the first one's keys."""
+    make, new = CACHED[kind]
+    (one, other), cache = (make() for _ in range(2)), new()
+    x = torch.randn(B, 4, E, dtype=torch.float64)
+    one(x, is_causal=True, cache=cache)
+    message = "cache must hold tokens of this layer only, got one with 4 tokens of another layer"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        other(x, is_causal=True, cache=cache)
+    assert cache.seen == 4
+    one(x, is_causal=True, cache=copy.deepcopy(cache))
+    cache.reset()
+    fresh = other(x, is_causal=True)
+    torch.testing.assert_close(other(x, is_causal=True, cache=cache), fresh)

@@ -1,5 +1,6 @@
 """Against the recurrence in plain Python, transformers' Qwen3-Next, and closed forms."""
 
+import copy
 import functools
 import warnings
 
@@ -420,6 +421,24 @@ WRONG = [
     ),
     (
         (Q, K, V),
+        {"log_decay": -1.0},
+        TypeError,
+        "log_decay must be a tensor of floats, got float",
+    ),
+    (
+        (Q, K, V),
+        {"log_decay": torch.zeros(7), "decay": 0.9},
+        ValueError,
+        "with log_decay, decay must be left at 1, got 0.9",
+    ),
+    (
+        (Q, K, V),
+        {"log_decay": torch.zeros(7), "decay": torch.ones(7)},
+        ValueError,
+        "with log_decay, decay must be left at 1, got a tensor",
+    ),
+    (
+        (Q, K, V),
         {"state": torch.zeros(2, 6, 8, 5)},
         ValueError,
         "state must be (..., D, D_v) = (2, 6, 8, 4), got (2, 6, 8, 5)",
@@ -443,3 +462,52 @@ def test_errors_of_the_layer():
         GatedDelta(3, 0)
     with pytest.raises(ValueError, match="gates must fit the key's heads and width"):
         GatedDelta(2, 4)(Q, K, V)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_eight_heads_learn_to_forget_in_half_precision(dtype):
+    """From head 4 on, the decay itself rounds to 1 in bfloat16, where a sigmoid has no slope."""
+    attend = GatedDelta(8, 4)
+    half = copy.deepcopy(attend).to(dtype)
+    inputs = torch.randn(3, 1, 8, 64, 4).to(dtype)
+    grads = []
+    for module, x in ((half, inputs), (attend, inputs.float())):
+        module(*x).float().square().sum().backward()
+        grads.append(module.bias.grad[0].float())
+    assert (grads[0] > 0).all()
+    torch.testing.assert_close(*grads, rtol=0.05, atol=0)
+
+
+def test_a_zero_key_in_half_precision_writes_nothing():
+    zero = torch.zeros(1, 2, 3, 4, dtype=torch.float16)
+    assert GatedDelta(2, 4, dtype=torch.float16)(zero, zero, zero + 1).eq(0).all()
+
+
+@every_chunk
+def test_a_logarithm_in_place_of_the_decay(chunk_size):
+    query, key, value, decay, beta = tensors(kv_heads=H_KV)
+    decay[..., 11] = 0.0
+    options = {"beta": beta, "chunk_size": chunk_size, "return_state": True}
+    expected = gated_delta_attention(query, key, value, decay=decay, **options)
+    found = gated_delta_attention(query, key, value, log_decay=decay.log(), **options)
+    assert_equal(found, expected)
+
+
+@pytest.mark.parametrize("zeros", [[3], [2, 3], [0]], ids=str)
+def test_the_gradient_of_a_decay_of_zero_is_the_slope(zeros):
+    """So that a gate that cleared the state can open again."""
+    query, key, value, decay, beta = tensors(5, heads=1, kv_heads=1)
+    state = torch.randn(B, 1, D, D_V).double()
+    decay[..., zeros] = 0.0
+
+    def run(decay):
+        return ours(query, key, value, decay, beta, state=state)[0].square().sum()
+
+    (grad,) = torch.autograd.grad(run(decay.requires_grad_()), decay)
+    assert grad[..., zeros].abs().min() > 1e-6 or len(zeros) == 2
+    for place in range(5):
+        near = [decay.detach().clone() for _ in range(2)]
+        near[0][0, 0, place] -= 1e-6
+        near[1][0, 0, place] += 1e-6
+        slope = (run(near[1]) - run(near[0])) / 2e-6
+        torch.testing.assert_close(grad[0, 0, place], slope, atol=1e-6, rtol=1e-6)

@@ -172,8 +172,8 @@ def test_frequencies_replace_those_of_the_base():
     torch.testing.assert_close(given.frequencies, Rotary(6, 37.0).frequencies)
     slower = Rotary(6, frequencies=rotary_frequencies(6) / 4)
     torch.testing.assert_close(slower.rotate(x[..., :1, :], 12), Rotary(6).rotate(x[..., :1, :], 3))
-    half = Rotary(6, frequencies=rotary_frequencies(6) / 4).half()  # the tables are made anew
-    torch.testing.assert_close(half.cos, slower.cos)
+    half = Rotary(6, frequencies=rotary_frequencies(6) / 4).half()
+    assert half.rotate(x, 4).equal(slower.rotate(x, 4))
 
 
 def test_moving_by_slower_turns_adds_up():
@@ -242,3 +242,22 @@ def test_moving_by_slower_turns_adds_up():
 def test_what_frequencies_refuse(error, text, use):
     with pytest.raises(error, match=text):
         use()
+
+
+@pytest.mark.parametrize("whole_pairs", [True, False])
+@pytest.mark.parametrize(("length", "base"), [(3, 10_000.0), (0.1, 10_000.0), (1e6, 10.0)])
+def test_pairs_beyond_both_ends_of_the_ramp(length, base, whole_pairs):
+    """All pairs make fewer than one turn, or all more than 32: the whole factor, or none of it."""
+    frequencies = rotary_frequencies(64, base)
+    turns = length * frequencies / (2 * math.pi)
+    assert (turns < 1).all() or (turns > 32).all()
+    expected = frequencies / 4 if length < 6 else frequencies
+    slower = yarn_frequencies(64, base, 4, length, whole_pairs=whole_pairs)
+    torch.testing.assert_close(slower, expected)
+
+
+@pytest.mark.parametrize("make", [yarn_frequencies, llama3_frequencies])
+@pytest.mark.parametrize("given", [{"length": math.inf}, {"length": 9, "fast": math.inf}], ids=str)
+def test_an_endless_training_is_refused(make, given):
+    with pytest.raises(ValueError, match=r"^length and fast must be finite, got "):
+        make(64, 10_000.0, 4, **given)

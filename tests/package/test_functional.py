@@ -1,6 +1,7 @@
 """Against PyTorch, against a loop written from the formula, and against closed forms."""
 
 import math
+import re
 from itertools import product
 
 import pytest
@@ -10,15 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mhattn import (
+    LearnedBias,
+    NormedAttention,
+    RelativePosition,
     attention,
+    attention_gradients,
     attention_scores,
     attention_weights,
     fold_heads,
     fused,
+    fused_attention,
+    gated_delta_attention,
+    linear_attention,
+    local_attention,
     masked_softmax,
     merge_heads,
     repeat_heads,
+    soft_capped_attention,
     split_heads,
+    strided_attention,
+    tiled_attention,
+    top_k_attention,
     unfold_heads,
 )
 from mhattn.masks import causal_mask, padding_mask, window_mask
@@ -791,3 +804,44 @@ def test_repeated_heads_are_copies_of_their_group():
     for head in range(H):
         assert repeated[:, head].equal(key[:, head // (H // H_KV)])
     assert repeat_heads(repeated, query) is repeated
+
+
+DTYPES = {
+    "attention": lambda q, k, v: attention(q, k, v),
+    "with weights": lambda q, k, v: attention(q, k, v, return_weights=True),
+    "fused": lambda q, k, v: fused_attention(q, k, v),
+    "tiled": lambda q, k, v: tiled_attention(q, k, v),
+    "local": lambda q, k, v: local_attention(q, k, v, window=2),
+    "strided": lambda q, k, v: strided_attention(q, k, v, window=2, stride=2),
+    "linear": lambda q, k, v: linear_attention(q, k, v),
+    "delta": lambda q, k, v: gated_delta_attention(q, k, v),
+    "capped": lambda q, k, v: soft_capped_attention(q, k, v, cap=1.0),
+    "normed": lambda q, k, v: NormedAttention(4)(q, k, v),
+    "top k": lambda q, k, v: top_k_attention(q, k, v, torch.zeros(2, 3, 5, 5), 2),
+    "gradients": lambda q, k, v: attention_gradients(q, k, v, v),
+    "relative": lambda q, k, v: RelativePosition(4, 2).attend(q, k, v),
+    "bias": lambda q, k, v: LearnedBias(3, 5).attend(q, k, v),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_query_key_and_value_have_one_dtype(name):
+    query, key, value = torch.randn(3, 2, 3, 5, 4)
+    DTYPES[name](query, key, value)
+    with pytest.raises(TypeError, match=r"^key must be torch.float32 as query, got torch.float64$"):
+        DTYPES[name](query, key.double(), value.double())
+    with pytest.raises(TypeError, match=r"^value must be torch.float32 as key, got torch.bfloat16"):
+        DTYPES[name](query, key, value.bfloat16())
+
+
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_a_mask_of_three_axes_is_for_the_heads(return_weights):
+    query, key = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4)
+    mask = torch.rand(2, 5, 7) > 0.5
+    rule = r"mask must broadcast to (..., L, S) = (2, 3, 5, 7), got (2, 5, 7)"
+    hint = "; for one table a sequence, (B, L, S), pass mask[:, None]"
+    with pytest.raises(ValueError, match="^" + re.escape(rule + hint) + "$"):
+        attention(query, key, key, mask=mask, return_weights=return_weights)
+    heads = torch.rand(3, 5, 7) > 0.5
+    same = attention(query, key, key, mask=heads.expand(2, 3, 5, 7))
+    assert attention(query, key, key, mask=heads).equal(same)

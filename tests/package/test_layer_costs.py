@@ -158,7 +158,8 @@ def test_a_step_and_its_cache(kind, tokens):
         if kind == "linear":
             cache = LinearState()
         else:
-            cache = KVCache(max_len=tokens, window=cost.window if kind == "local" else None)
+            kept = {"window": cost.window} if kind == "local" else {"max_len": tokens}
+            cache = KVCache(**kept)
         _, call = layer_of(cost)
         before = inputs(cost, tokens=tokens - 1)
         with torch.no_grad():

@@ -528,9 +528,8 @@ def test_a_decode_step_with_rotary_takes_few_operations_more():
             with Dtypes() as seen:
                 mha(torch.randn(B, 1, E), is_causal=True, cache=cache)
         counts.append(seen.count)
-    assert counts[1] - counts[0] <= 12, (
-        counts
-    )  # for queries and keys: two slices, product, swap, sum
+    # for queries and keys: two slices, the halves, four products and sums, joined; and a dtype
+    assert counts[1] - counts[0] <= 18, counts
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])

@@ -10,7 +10,21 @@ import pytest
 import torch
 from torch import nn
 
-from mhattn import MultiHeadAttention, attention, causal_mask, padding_mask
+from mhattn import (
+    Alibi,
+    GatedDelta,
+    LatentAttention,
+    LearnedBias,
+    MultiHeadAttention,
+    NormedAttention,
+    RelativePosition,
+    Rotary,
+    attention,
+    causal_mask,
+    linear_attention,
+    padding_mask,
+    tiled_attention,
+)
 from mhattn.masks import window_mask
 
 B, L, S, H, D = 2, 5, 7, 3, 11
@@ -376,3 +390,131 @@ def test_the_module_is_functional_on_projected_heads():
             ours, expected = ours[0], expected[0]
         merged = expected.permute(0, 2, 1, 3).reshape(B, L, E)
         torch.testing.assert_close(ours, project(mha.out_proj, merged))
+
+
+# What goes together
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"position": Rotary(6)}, "position must have the layer's head_dim=11, got Rotary with 6"),
+        ({"position": Alibi(5)}, "position must have the layer's num_heads=3, got Alibi with 5"),
+        (
+            {"position": RelativePosition(6, 2)},
+            "position must have the layer's head_dim=11, got RelativePosition with 6",
+        ),
+        (
+            {"position": LearnedBias(6, 2)},
+            "position must have the layer's num_heads=3, got LearnedBias with 6",
+        ),
+        (
+            {"attend": GatedDelta(3, 11), "num_kv_heads": 1},
+            "attend must have the layer's num_kv_heads=1, got GatedDelta with 3",
+        ),
+        (
+            {"attend": GatedDelta(3, 9)},
+            "attend must have the layer's head_dim=11, got GatedDelta with 9",
+        ),
+        (
+            {"attend": NormedAttention(7)},
+            "attend must have the layer's head_dim=11, got NormedAttention with 7",
+        ),
+    ],
+)
+def test_parts_of_another_size_are_refused_when_they_are_set(options, message):
+    size = message.split("'s ")[1].split("=")[0]
+    message = message.replace(" with ", f" with {size}=")
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        MultiHeadAttention(E, H, **options)
+    mha = MultiHeadAttention(E, H, num_kv_heads=options.pop("num_kv_heads", None))
+    ((name, part),) = options.items()
+    before = getattr(mha, name)
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        setattr(mha, name, part)
+    assert getattr(mha, name) is before
+
+
+def test_another_function_can_attend_later():
+    mha, x = MultiHeadAttention(E, H), torch.randn(B, L, E)
+    state = mha.state_dict()
+    normed = NormedAttention(D)
+    for attend in (linear_attention, normed, tiled_attention, attention):
+        mha.attend = attend
+        built = MultiHeadAttention(E, H, attend=attend)
+        built.load_state_dict(state, strict=False)
+        assert mha(x, is_causal=True).equal(built(x, is_causal=True))
+        assert ("attend.q_gain" in mha.state_dict()) == (attend is normed)
+    mha.attend = linear_attention
+    with pytest.raises(ValueError, match=r"^return_weights must be False with attend=linear"):
+        mha(x, return_weights=True)
+    with pytest.raises(TypeError, match=r"^attend must be a function with known arguments, got "):
+        mha.attend = "local"
+    with pytest.raises(ValueError, match=r"^position must add nothing to the scores with attend="):
+        mha.position = Alibi(H)
+    assert mha.attend is linear_attention
+    assert mha.position is None
+    mha.attend = attention
+    mha.position = Alibi(H)
+    with pytest.raises(ValueError, match=r"^position must add nothing to the scores with attend="):
+        mha.attend = linear_attention
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: NormedAttention(D), lambda: GatedDelta(H, D), lambda: Wrapped(D)]
+)
+def test_what_attends_is_reset_as_well(make):
+    with torch.device("meta"):
+        mha = MultiHeadAttention(E, H, attend=make())
+    mha.to_empty(device="cpu")
+    for tensor in [*mha.parameters(), *mha.buffers()]:
+        tensor.data.fill_(math.nan)
+    mha.reset_parameters()
+    expected = dict(make().named_parameters())
+    assert expected
+    for name, parameter in mha.attend.named_parameters():
+        assert parameter.equal(expected[name])
+    assert mha(torch.randn(B, L, E), is_causal=True).isfinite().all()
+
+
+class Wrapped(nn.Module):
+    """Has no way of its own to be reset, but its part has."""
+
+    def __init__(self, head_dim):
+        super().__init__()
+        self.normed = NormedAttention(head_dim)
+
+    def forward(self, query, key, value, *, is_causal=False):
+        return self.normed(query, key, value, is_causal=is_causal)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: MultiHeadAttention(E, H)(torch.zeros(B, L, E).double()),
+            "query must be torch.float32 as the layer's parameters, got torch.float64",
+        ),
+        (
+            lambda: MultiHeadAttention(E, H)(torch.zeros(B, L, E), torch.zeros(B, S, E).bfloat16()),
+            "key must be torch.float32 as the layer's parameters, got torch.bfloat16",
+        ),
+        (
+            lambda: LatentAttention(
+                E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2
+            ).bfloat16()(torch.zeros(B, L, E)),
+            "query must be torch.bfloat16 as the layer's parameters, got torch.float32",
+        ),
+    ],
+)
+def test_a_layer_wants_the_dtype_of_its_parameters(call, message):
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        call()
+
+
+def test_autocast_takes_inputs_of_another_dtype():
+    mha, x = MultiHeadAttention(E, H), torch.randn(B, L, E)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = mha(x.bfloat16(), x)
+        mixed = attention(x, x.bfloat16(), x.bfloat16())
+    assert output.dtype == mixed.dtype == torch.bfloat16

@@ -1,14 +1,25 @@
 """Positions against independent forms: complex numbers, dense scores, and what must not change."""
 
 import cmath
+import copy
 import math
+import pickle
 from itertools import product
 
 import pytest
 import torch
 
-from mhattn import MultiHeadAttention, attention, padding_mask, trace, window_mask
-from mhattn.positions import Alibi, Position, Rotary, sinusoidal_positions
+from mhattn import (
+    LearnedBias,
+    MultiHeadAttention,
+    RelativePosition,
+    attention,
+    padding_mask,
+    rotary_frequencies,
+    trace,
+    window_mask,
+)
+from mhattn.positions import TABLES, Alibi, Position, Rotary, sinusoidal_positions
 from mhattn.timing import peak_bytes
 
 B, H, L, S, D = 2, 3, 5, 11, 6
@@ -356,3 +367,63 @@ def test_without_turns_nothing_moves():
     x = torch.randn(2, 3, 5, 8)
     assert Position().move(x, 3).equal(x)
     assert Alibi(3).move(x, 3).equal(x)
+
+
+def tables():
+    """How many bytes the tables of all layers take."""
+    return sum(table.cos.nbytes + table.sin.nbytes for table in TABLES.values())
+
+
+def test_all_layers_share_one_table():
+    before, base = tables(), 12_345.0  # that no other test has
+    layers = [Rotary(128, base) for _ in range(5)]
+    layers += [copy.deepcopy(layers[0]), pickle.loads(pickle.dumps(layers[0]))]
+    layers += [Rotary(128, frequencies=rotary_frequencies(128, base)), layers[1].bfloat16()]
+    made = tables() - before
+    assert made == 2 * 4096 * 64 * 4, "a cosine and a sine in float32 for each pair"
+    assert sum(x.nbytes for rotary in layers for x in rotary.buffers()) < made / 100
+    x = torch.randn(2, 3, 5, 128)
+    assert all(rotary.rotate(x, 7).equal(layers[0].rotate(x, 7)) for rotary in layers)
+    other = Rotary(128, base + 1)
+    assert tables() - before == 2 * made
+    assert not other.rotate(x, 7).equal(layers[0].rotate(x, 7))
+    del layers, other
+    assert tables() == before
+
+
+def test_a_table_made_in_inference_mode_serves_training():
+    with torch.inference_mode():
+        rotary = Rotary(6, base=54_321.0)
+    x = torch.randn(1, 2, 3, 6, requires_grad=True)
+    rotary.rotate(x).square().sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_a_layer_on_meta_gets_its_table_where_it_goes():
+    with torch.device("meta"):
+        rotary = Rotary(6, base=543.0)
+        assert rotary.rotate(torch.randn(1, 2, 3, 6)).device.type == "meta"
+    rotary.to_empty(device="cpu")
+    rotary.reset_parameters()
+    x = torch.randn(1, 2, 3, 6)
+    for start in (0, 5000):
+        assert rotary.rotate(x, start).equal(Rotary(6, base=543.0).rotate(x, start))
+    assert rotary.state_dict() == {}
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (Rotary(8), "Rotary(head_dim=8, base=10000.0)"),
+        (
+            Rotary(4, frequencies=torch.tensor([0.5, 0.0])),
+            "Rotary(head_dim=4, frequencies from 0 to 0.5)",
+        ),
+        (Alibi(3), "Alibi(num_heads=3)"),
+        (LearnedBias(3, 5), "LearnedBias(num_heads=3, max_len=5)"),
+        (RelativePosition(8, 2), "RelativePosition(head_dim=8, max_distance=2)"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_a_position_says_its_sizes(part, text):
+    assert repr(part) == text

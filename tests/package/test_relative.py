@@ -448,3 +448,17 @@ def test_a_cache_beyond_max_len_is_refused():
     _ = mha(x[:, :3], is_causal=True, cache=cache)
     with pytest.raises(ValueError, match="key must have at most max_len=3 positions, got 4"):
         mha(x[:, 3:], is_causal=True, cache=cache)
+
+
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"return_weights": True}], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 0), (0, 3, 5)], ids=str)
+@pytest.mark.parametrize(
+    "position", [RelativePosition(4, 2), LearnedBias(3, 9)], ids=lambda x: type(x).__name__
+)
+def test_no_queries_get_no_output(position, shape, options):
+    key = torch.randn(*shape[:2], 7, 4)
+    output = position.attend(torch.randn(*shape, 4), key, key, **options)
+    if "return_weights" in options:
+        output, weights = output
+        assert weights.shape == (*shape, 7)
+    assert output.shape == (*shape, 4)

@@ -245,3 +245,19 @@ def test_wrong_arguments_of_index_scores(given, error, message):
     right = dict(query=torch.ones(2, 5, 3), key=torch.ones(7, 3), weights=torch.ones(5, 2))
     with pytest.raises(error, match=message):
         index_scores(**(right | given))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 0, 4), (0, 3, 5, 4)], ids=str)
+def test_no_queries(shape):
+    query, key = torch.randn(shape), torch.randn(shape[0], 3, 5, 4)
+    scores = torch.randn(*shape[:-1], 5)
+    assert top_k_attention(query, key, key[..., :2], scores, 2).shape == (*shape[:-1], 2)
+    with pytest.raises(ValueError, match=r"^k must be at least 1, got 0$"):
+        top_k_attention(query, key, key, scores, 0)
+
+
+def test_what_is_no_number_takes_no_place():
+    nan, inf = torch.nan, torch.inf
+    scores = torch.tensor([[nan, 1.0, 2.0, inf], [nan, nan, nan, 0.0], [-inf, nan, 5.0, 4.0]])
+    right = [[False, False, True, True], [False] * 3 + [True], [False, False, True, True]]
+    assert top_key_mask(scores, 2).tolist() == right

@@ -116,7 +116,6 @@ class Entry:
         dtype: in which it is compared.
         caches: what the layer can be asked to decode with.
         costs: kinds of LayerCost, and the options of the call that computes so.
-        in_float32: names of parameters that stay in float32, whatever dtype was asked for.
         block: how many positions it computes at once.
         graph_for_each_length: whether compiling writes out a loop over the sequence.
         typed: an expression that calls it, as a type checker reads it.
@@ -137,7 +136,6 @@ class Entry:
     dtype: torch.dtype = torch.float64
     caches: tuple[Callable[[], KVCache | LinearState], ...] = ()
     costs: dict[str, dict[str, object]] = field(default_factory=dict)
-    in_float32: tuple[str, ...] = ()
     block: int = BLOCK
     graph_for_each_length: bool = False
     typed: str = ""
@@ -244,6 +242,7 @@ def function(call: Callable[..., object], *of: object, **settings: object) -> En
     return Entry(of=of, cannot=cannot, absent=absent, **options)
 
 
+IN_ITS_LAYER = dict.fromkeys(("compile", "export"), "its layer goes through the compiler")
 NO_MASK = dict.fromkeys(("mask of keys", "mask of pairs", "nothing to attend"), unknown("mask"))
 NO_WEIGHTS = {"weights": unknown("return_weights")}
 NO_DROPOUT = {"dropout": unknown("dropout")}
@@ -256,6 +255,7 @@ SAME_LENGTH = {
 NOT_LONGER = {
     "longer": (ValueError, "query must not be longer than key"),
 }
+UNION = {"types": (TypeError, 'has no attribute "shape"|Cannot access attribute "shape"')}
 KEYS_ONLY = {
     "mask of pairs": (ValueError, r"mask must (be the same|broadcast to \(\.\.\., 1, S\))")
 }
@@ -321,18 +321,23 @@ LATENT_FORM = {
     "formula": of_heads(formulas.latent),
     "keys": (1,),
     "cannot": NO_DROPOUT,
-    "absent": {"grouped heads": "all heads share one key already"},
+    "absent": IN_ITS_LAYER | {"grouped heads": "all heads share one key already"},
 }
 
 FUNCTIONS = {
     "attention()": function(
-        attention, attention, formula=of_heads(formulas.softmax), typed="attention(x, x, x)"
+        attention,
+        attention,
+        formula=of_heads(formulas.softmax),
+        absent=IN_ITS_LAYER,
+        typed="attention(x, x, x)",
     ),
     "fused_attention()": function(
         fused_attention,
         fused_attention,
         formula=of_heads(formulas.softmax),
         cannot=NO_WEIGHTS,
+        absent=IN_ITS_LAYER,
         typed="fused_attention(x, x, x)",
     ),
     "tiled_attention()": function(
@@ -340,6 +345,7 @@ FUNCTIONS = {
         tiled_attention,
         formula=of_heads(formulas.softmax),
         cannot=NO_WEIGHTS | NO_DROPOUT,
+        absent=IN_ITS_LAYER,
         typed="tiled_attention(x, x, x)",
     ),
     "block_sums()": function(
@@ -353,6 +359,8 @@ FUNCTIONS = {
         functools.partial(soft_capped_attention, cap=CAP),
         soft_capped_attention,
         formula=of_heads(formulas.softmax, cap=CAP),
+        cannot=UNION,
+        absent=IN_ITS_LAYER,
         typed="soft_capped_attention(x, x, x, cap=1.0)",
     ),
     "local_attention()": function(
@@ -361,6 +369,7 @@ FUNCTIONS = {
         formula=of_heads(formulas.softmax),
         pattern=near,
         cannot=NOT_LONGER | KEYS_ONLY | NO_WEIGHTS | NO_DROPOUT,
+        absent=IN_ITS_LAYER,
         typed="local_attention(x, x, x, 4)",
     ),
     "strided_attention()": function(
@@ -374,6 +383,7 @@ FUNCTIONS = {
         | NO_MASK
         | NO_WEIGHTS
         | NO_DROPOUT,
+        absent=IN_ITS_LAYER,
         typed="strided_attention(x, x, x, 4, 3)",
     ),
     "top_k_attention()": function(
@@ -403,6 +413,7 @@ FUNCTIONS = {
         linear_attention,
         formula=of_heads(formulas.linear),
         cannot=KEYS_ONLY | NO_WEIGHTS | NO_DROPOUT,
+        absent=IN_ITS_LAYER,
         typed="linear_attention(x, x, x)",
     ),
     "recurrent_linear_attention()": function(
@@ -421,6 +432,7 @@ FUNCTIONS = {
         formula=of_heads(delta_of_numbers),
         default=True,
         cannot=SAME_LENGTH | NO_CHOICE | NO_MASK | NO_WEIGHTS | NO_DROPOUT,
+        absent=IN_ITS_LAYER,
         typed="gated_delta_attention(x, x, x)",
     ),
     "latent_attention()": function(
@@ -521,6 +533,7 @@ USUAL = 10_000.0 ** (-torch.arange(0, D, 2).double() / D)
 SAME_TYPES = {"types": "its forward is that of the plain layer"}
 # Blocks are computed again for their gradients, by hooks that torch.func does not know yet.
 NO_HOOKS = {"sample gradients": (RuntimeError, "don't yet support saved tensor hooks")}
+SAME_GRAPH = dict.fromkeys(("compile", "export"), "the graph is that of the entry before it")
 NO_KIND = dict.fromkeys(("flops", "peaks"), (ValueError, "^kind must be one of .*, got "))
 
 
@@ -554,7 +567,7 @@ LAYERS = {
         position=rotary(PARTIAL),
         core=formulas.rotary_core(PARTIAL),
         cannot=NO_KIND,
-        absent=SAME_TYPES,
+        absent=SAME_TYPES | SAME_GRAPH,
     ),
     "yarn": layer(
         Rotary,
@@ -562,7 +575,7 @@ LAYERS = {
         position=rotary(SLOWER),
         core=formulas.rotary_core(SLOWER),
         cannot=NO_KIND,
-        absent=SAME_TYPES,
+        absent=SAME_TYPES | SAME_GRAPH,
     ),
     "alibi": layer(
         Alibi,
@@ -651,7 +664,7 @@ LAYERS = {
         NormedAttention,
         attend=lambda kv_heads, options: NormedAttention(D, **parts_of(options)),
         core=formulas.normed_core,
-        cannot=NO_POSITION | NO_KIND,
+        cannot=UNION | NO_POSITION | NO_KIND,
         typed="NormedAttention(4).forward(x, x, x)",
     ),
     "capped": layer(
@@ -697,7 +710,8 @@ LAYERS |= {
         make=latent_layer(q_lora_rank=9),
         **SELF,
         cannot=LATENT_CANNOT,
-        absent={"flops": "counted at latent", "peaks": "counted at latent"}
+        absent=SAME_GRAPH
+        | {"flops": "counted at latent", "peaks": "counted at latent"}
         | {"types": "its forward is that of latent"},
     ),
 }
@@ -728,6 +742,7 @@ A_MODEL = {
     "peaks": "LayerCost is a layer's",
     "trace": "its layers are traced one by one",
 }
+ONE_MODEL = dict.fromkeys(("compile", "export"), "its layers are compiled, and a language model")
 BUILT = {
     "no queries": A_KEY["no keys"],
     "grouped heads": unknown("num_kv_heads"),
@@ -743,7 +758,7 @@ def model(*of: object, make: Callable[..., nn.Module], **settings: object) -> En
         with torch.device(options.pop("device", torch.get_default_device())):
             return make(**options)
 
-    absent = A_MODEL | settings.pop("absent", {})
+    absent = A_MODEL | (ONE_MODEL if LanguageModel not in of else {})
     refused = BUILT | settings.pop("cannot", {})
     for able in settings.pop("can", ()):
         del refused[able]

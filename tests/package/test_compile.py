@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from registry import FUNCTIONS, TABLE, B, E, duty
+from registry import LAYERS, TABLE, B, E, duty
 
 from mhattn import MultiHeadAttention, padding_mask
 
@@ -30,12 +30,13 @@ class Alone(torch.nn.Module):
 
 
 def ways(entry):
-    """With and without causality; a function, which its layer goes through as well, one of them."""
-    return entry.ways()[-1:] if entry.name in FUNCTIONS else entry.ways()
+    """With and without causality for a layer; one of them for a function and a model."""
+    return entry.ways() if entry.name in LAYERS else entry.ways()[-1:]
 
 
 def drawn(entry, length):
-    return entry.alone(entry.drawn(length, dtype=torch.float32))
+    batch = 1 if entry.name == "stride" else B  # it writes out a loop over sequences and heads
+    return entry.alone(entry.drawn(length, batch=batch, dtype=torch.float32))
 
 
 @duty("compile")

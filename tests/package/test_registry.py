@@ -591,6 +591,9 @@ def test_reset_parameters_sets_every_number(entry, how):
     ):
         assert x.isfinite().all(), name
         assert (x == x.flatten()[0]).all() == (right == right.flatten()[0]).all(), name
+        if hasattr(made, "reset_parameters"):
+            assert x.abs().max() <= 2 * max(1, right.abs().max()), name
+            assert (x == 0).all() == (right == 0).all(), name
 
 
 # What can be asked for besides

@@ -70,7 +70,8 @@ def head_similarity(
     check.axes("weights", weights, 3)
     wide, seen = wide_and_seen(weights, mask)
     rows = wide / wide.norm(dim=-1, keepdim=True).clamp(min=1e-30)  # (..., H, L, S)
-    cosines = (rows.unsqueeze(-3) * rows.unsqueeze(-4)).sum(dim=-1)  # (..., H, H, L)
+    rows = rows.transpose(-3, -2)  # (..., L, H, S)
+    cosines = (rows @ rows.mT).movedim(-3, -1)  # (..., H, H, L): no table of pairs and keys
     counts = (seen.sum(dim=-1) > 1).expand(weights.shape[:-1])  # (..., H, L)
     counts = counts.unsqueeze(-2) & counts.unsqueeze(-3)  # (..., H, H, L)
     return mean_of_rows(cosines, counts).to(weights.dtype)

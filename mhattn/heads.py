@@ -182,7 +182,9 @@ def head_divergence(weights: Tensor, mask: Tensor | None = None) -> Tensor:
     wide, seen = wide_and_seen(weights, mask)
     apart = entropy_of_rows(wide)  # (..., H, L)
     apart = (apart.unsqueeze(-2) + apart.unsqueeze(-3)) / 2  # (..., H, H, L)
-    together = entropy_of_rows((wide.unsqueeze(-3) + wide.unsqueeze(-4)) / 2)  # (..., H, H, L)
+    heads = wide.split(1, dim=-3)  # one after the other: no table of pairs and keys
+    pairs = [entropy_of_rows((wide + head) / 2) for head in heads]  # (..., H, L) each
+    together = torch.stack(pairs, dim=-3)  # (..., H, H, L)
     counts = (seen.sum(dim=-1) > 1).expand(weights.shape[:-1])  # (..., H, L)
     counts = counts.unsqueeze(-2) & counts.unsqueeze(-3)  # (..., H, H, L)
     return (mean_of_rows(together - apart, counts) / math.log(2)).to(weights.dtype)

@@ -3,7 +3,8 @@
 A model is any `torch.nn.Module` that holds attention layers: `mhattn.MultiHeadAttention` and
 `mhattn.LatentAttention`, `torch.nn.MultiheadAttention`, alone or in the layers of
 `torch.nn.Transformer`, and those of the transformers library, which is known by its attributes and
-never imported. Nothing of the model is changed: hooks do the work, and they are removed.
+never imported. Nothing of the model is changed: hooks do the work, and they are removed. While a
+call runs, the model belongs to it alone: no other thread may call it at the same time.
 """
 
 import inspect
@@ -30,7 +31,7 @@ __all__ = [
 ]
 
 OURS = (MultiHeadAttention, LatentAttention)
-PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo")  # in transformers
+PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o")  # in transformers
 PARAMETERS_OF_TORCH = inspect.signature(nn.MultiheadAttention.forward)
 
 
@@ -67,6 +68,9 @@ class AttentionMaps(NamedTuple):
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """Find the attention layers of a model.
 
+    A layer of transformers is known by two attributes: its config's ``_attn_implementation``, and
+    ``is_causal``. Those of Bloom, MPT and DeBERTa-v2 have neither and are not found.
+
     Args:
         model: any module; it may be an attention layer itself.
 
@@ -95,8 +99,9 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
             found.append(AttentionLayer(name, module, projection, heads_in_transformers(module)))
     if not found:
         kinds = "mhattn, torch.nn.MultiheadAttention or transformers"
+        known = "with is_causal and a config with _attn_implementation"
         got = type(model).__name__
-        raise ValueError(f"model must hold an attention layer of {kinds}, got {got}")
+        raise ValueError(f"model must hold an attention layer of {kinds} {known}, got {got}")
     return found
 
 
@@ -115,13 +120,15 @@ def attention_maps(model: nn.Module, *inputs: Any, **options: Any) -> AttentionM
         model returned: the same as without this function, up to rounding, since other kernels
         may run. With grouped heads there is a map for each head of the query. Gradients pass
         through the maps; call it under `torch.no_grad` to do without. Padding that
-        `torch.nn.TransformerEncoder` leaves out has rows of zeros.
+        `torch.nn.TransformerEncoder` leaves out has rows of zeros. In a model with sinks, such as
+        gpt-oss, a row sums to less than one, and what expects one refuses it:
+        `mhattn.attention_rollout`, `mhattn.head_similarity` and the statistics of `mhattn.heads`.
 
     Raises:
         TypeError: see `attention_layers`.
         ValueError: a module of the model is in training mode, a model of transformers does not
-            compute its weights (only ``"eager"`` does; ``"sdpa"`` is the default), no attention
-            layer was called, or see `attention_layers`.
+            compute its weights (only ``"eager"`` does; ``"sdpa"`` is the default), a layer of it
+            returns none, no attention layer was called, or see `attention_layers`.
 
     Examples:
         >>> block = nn.TransformerEncoderLayer(12, 3, batch_first=True)
@@ -142,7 +149,7 @@ def attention_maps(model: nn.Module, *inputs: Any, **options: Any) -> AttentionM
                 names.append(name)
 
             watch = next(watch for kinds, watch in WATCH if isinstance(layer.module, kinds))
-            for handle in watch(layer.module, keep):
+            for handle in watch(layer, keep):
                 stack.callback(handle.remove)
         output = model(*inputs, **options)
     if not maps:
@@ -155,7 +162,7 @@ Keep = Callable[[Tensor], None]
 
 
 # --8<-- [start:watch_torch]
-def watch_torch(module: nn.Module, keep: Keep) -> list[Any]:
+def watch_torch(layer: AttentionLayer, keep: Keep) -> list[Any]:
     """A hook before the call asks for all heads, one after it returns what the caller asked for."""
     asked = []
 
@@ -176,12 +183,12 @@ def watch_torch(module: nn.Module, keep: Keep) -> list[Any]:
             return output, None
         return output, weights.mean(dim=-3) if given["average_attn_weights"] else weights
 
-    before = module.register_forward_pre_hook(ask, with_kwargs=True)
-    return [before, module.register_forward_hook(answer)]
+    before = layer.module.register_forward_pre_hook(ask, with_kwargs=True)
+    return [before, layer.module.register_forward_hook(answer)]
     # --8<-- [end:watch_torch]
 
 
-def watch_ours(module: nn.Module, keep: Keep) -> list[Any]:
+def watch_ours(layer: AttentionLayer, keep: Keep) -> list[Any]:
     asked = []
 
     def ask(module: nn.Module, args: Any, options: Any) -> Any:
@@ -192,25 +199,44 @@ def watch_ours(module: nn.Module, keep: Keep) -> list[Any]:
         keep(result[1])
         return result if asked.pop() else result[0]
 
-    before = module.register_forward_pre_hook(ask, with_kwargs=True)
-    return [before, module.register_forward_hook(answer)]
+    before = layer.module.register_forward_pre_hook(ask, with_kwargs=True)
+    return [before, layer.module.register_forward_hook(answer)]
 
 
-def watch_transformers(module: Any, keep: Keep) -> list[Any]:
-    got = module.config._attn_implementation
+def watch_transformers(layer: AttentionLayer, keep: Keep) -> list[Any]:
+    config: Any = layer.module.config
+    got = config._attn_implementation
     if got != "eager":
         cure = 'call model.set_attn_implementation("eager")'
+        cure = f"{cure}; a class that ignores it has to be built with attn_implementation='eager'"
         raise ValueError(
             f"attn_implementation must be 'eager', which has weights, got {got!r}; {cure}"
         )
 
     def look(module: nn.Module, args: Any, result: Any) -> None:
-        keep(result[1])
+        keep(weights_among(result, layer))
 
-    return [module.register_forward_hook(look)]
+    return [layer.module.register_forward_hook(look)]
 
 
-WATCH: list[tuple[Any, Callable[[Any, Keep], list[Any]]]] = [
+def weights_among(result: Any, layer: AttentionLayer) -> Tensor:
+    """What a layer of transformers returns last and is ``(B, H, L, S)``; T5 has a bias before it.
+
+    Rows that see a sink sum to less than one.
+    """
+    found = result[1:] if isinstance(result, tuple) else ()
+    for x in reversed(found):
+        if isinstance(x, Tensor) and x.ndim == 4 and x.shape[1] == layer.num_heads:
+            sums = x.detach().float().sum(dim=-1)
+            if not ((x < 0).any() or (sums > 1.01).any()):
+                return x
+            raise ValueError(f"{layer.name!r} must return weights, got numbers that are none")
+    got = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in found]
+    rule = f"{layer.name!r} must return weights, (B, H={layer.num_heads}, L, S), after its output"
+    raise ValueError(f"{rule}, got {got}")
+
+
+WATCH: list[tuple[Any, Callable[[AttentionLayer, Keep], list[Any]]]] = [
     (nn.MultiheadAttention, watch_torch),
     (OURS, watch_ours),
     (nn.Module, watch_transformers),
@@ -226,6 +252,9 @@ def call_projections(model: nn.Module) -> Iterator[None]:
     In this context the layer computes its heads with the identity in place of the projection, and
     calls the projection then. So `mhattn.edit_heads`, `mhattn.ablation_effects` and all that
     build on hooks work with ``out_proj``. Layers of other kinds call theirs anyway.
+
+    While a layer runs, its ``out_proj`` is that identity. So this is not for threads that share
+    a model, nor for a layer that is called again inside of its own call.
 
     Args:
         model: any module.
@@ -454,9 +483,10 @@ def heads_in_transformers(module: nn.Module) -> int:
 
 def projection_in_transformers(model: nn.Module, name: str, module: nn.Module) -> nn.Module | None:
     """A part of the layer, or, as in BERT, of the module beside it."""
+    parts = {part.lower(): child for part, child in module.named_children()}  # ModernBERT: Wo
     for part in PROJECTIONS:
-        if isinstance(projection := getattr(module, part, None), nn.Module):
-            return projection
+        if part in parts:
+            return parts[part]
     beside = getattr(model.get_submodule(name.rpartition(".")[0]), "output", None)
     projection = getattr(beside, "dense", None)
     return projection if isinstance(projection, nn.Module) else None

@@ -1,7 +1,7 @@
 """Projections with their matrices in oneDNN's own order, for inference on a CPU."""
 
 import copy
-from typing import TypeVar
+from typing import Any, Self, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from mhattn import checks as check
 __all__ = ["PackedLinear", "pack_linears"]
 
 Module = TypeVar("Module", bound=nn.Module)
+UNSAVED = "a PackedLinear can't be saved: save the module that was packed, and pack it again"
 
 
 # --8<-- [start:PackedLinear]
@@ -21,7 +22,8 @@ class PackedLinear(nn.Module):
     reorders them in every call; here it is done once. It is the product that `torch.compile` uses
     when it may freeze the weights, without a compiler.
 
-    It is for inference: it has no parameters, gives no gradients, and can't be copied or saved.
+    It is for inference: it has no parameters, gives no gradients, and can't be saved. Copies share
+    its weight, which nothing changes.
 
     Args:
         linear: a layer on the CPU, in float32: in half precision, torch itself calls oneDNN. Later
@@ -82,6 +84,23 @@ class PackedLinear(nn.Module):
         )
         return output
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        memo[id(self.weight)] = self.weight  # its order has no storage that could be copied
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
+
+    def get_extra_state(self) -> Any:
+        """Refuse to be saved: oneDNN's order fits one machine.
+
+        Raises:
+            TypeError: always, as by `torch.nn.Module.state_dict`.
+        """
+        raise TypeError(UNSAVED)
+
+    def __getstate__(self) -> Any:
+        raise TypeError(UNSAVED)
+
     def extra_repr(self) -> str:
         sizes = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{sizes}, bias={self.bias is not None}"
@@ -89,20 +108,28 @@ class PackedLinear(nn.Module):
     # --8<-- [end:PackedLinear]
 
 
+@overload
+def pack_linears(module: nn.Linear, *, num_tokens: int = ...) -> PackedLinear: ...
+@overload
+def pack_linears(module: Module, *, num_tokens: int = ...) -> Module: ...
 # --8<-- [start:pack_linears]
-def pack_linears(module: Module, *, num_tokens: int = 1024) -> Module:
+def pack_linears(module: nn.Module, *, num_tokens: int = 1024) -> nn.Module:
     """Copy a module for inference, with each `torch.nn.Linear` in it replaced by a `PackedLinear`.
 
     Args:
-        module: a layer, a block or a whole model, on the CPU.
-        num_tokens: as in `PackedLinear`.
+        module: a layer, a block or a whole model, on the CPU; of a `torch.nn.Linear` itself, the
+            result is its `PackedLinear`.
+        num_tokens: with how many tokens in all, ``B * L``, it will mostly be called: the best
+            order depends on it, the result does not.
 
     Returns:
         A module that computes the same, in evaluation mode. It shares no memory with the first.
+        It can be copied, but not saved: `torch.nn.Module.state_dict` raises a TypeError.
 
     Raises:
-        TypeError: module is not a `torch.nn.Module`.
-        ValueError: there is no `torch.nn.Linear` in it, or as in `PackedLinear`.
+        TypeError: module is not a `torch.nn.Module`, or num_tokens not an integer.
+        ValueError: there is no `torch.nn.Linear` in it, one is not in float32 on the CPU,
+            num_tokens is less than 1, or this torch was built without oneDNN.
 
     Examples:
         >>> from mhattn import MultiHeadAttention
@@ -114,6 +141,8 @@ def pack_linears(module: Module, *, num_tokens: int = 1024) -> Module:
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    if type(module) is nn.Linear:
+        return PackedLinear(module, num_tokens=num_tokens).eval()
     packed = copy.deepcopy(module)
     found = False
     for parent in list(packed.modules()):

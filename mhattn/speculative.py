@@ -99,7 +99,8 @@ def accept_drafts(
 
     Raises:
         TypeError: target or draft is not a tensor of floats, or tokens not one of integers.
-        ValueError: the shapes do not fit.
+        ValueError: the shapes do not fit, target or draft are no probabilities, such as logits
+            before a softmax, or a draft is not from 0 to ``V - 1``.
 
     Examples:
         Probabilities of 0 and 1: the text of the highest score, token by token.
@@ -187,8 +188,9 @@ def tree_depths(parents: Tensor) -> Tensor:
 
 
 def check_drafts(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
-    check.floats("target", target)
-    check.floats("draft", draft)
+    for name, given in {"target": target, "draft": draft}.items():
+        check.floats(name, given)
+        check_probabilities(name, given)
     check.axes("draft", draft, 2)
     *batch, number, words = draft.shape
     if tuple(target.shape) != (*batch, number + 1, words):
@@ -200,6 +202,22 @@ def check_drafts(target: Tensor, draft: Tensor, tokens: Tensor) -> None:
     if tuple(tokens.shape) != (*batch, number):
         rule = f"(..., k) = {(*batch, number)}"
         raise ValueError(f"tokens must be {rule}, got {tuple(tokens.shape)}")
+    numbers = tokens.long()  # a byte has no 300 to compare with
+    wrong = numbers[(numbers < 0) | (numbers >= words)]
+    if len(wrong):
+        raise ValueError(f"tokens must be from 0 to V - 1 = {words - 1}, got {wrong[0].item()}")
+
+
+def check_probabilities(name: str, given: Tensor) -> None:
+    """That rows are of at least 0 and sum to 1, as a softmax makes them in any precision."""
+    given = given.detach().to(torch.promote_types(given.dtype, torch.float32))
+    if (given < 0).any():
+        got = f"{given.min().item():.4g}; take the softmax of logits"
+        raise ValueError(f"{name} must be probabilities, at least 0, got {got}")
+    sums = given.sum(dim=-1)
+    wrong = sums[~((sums - 1).abs() < 0.01)]  # NaN is wrong, too
+    if len(wrong):
+        raise ValueError(f"{name} must be probabilities that sum to 1, got {wrong[0].item():.4g}")
 
 
 def check_parents(parents: Tensor) -> None:

@@ -14,6 +14,7 @@ from mhattn import (
     head_uniqueness,
     rank_residual,
 )
+from mhattn.timing import peak_bytes
 
 B, H, L, S, N, D1, D2 = 2, 3, 5, 7, 11, 13, 17
 F64 = {"dtype": torch.float64}
@@ -64,6 +65,17 @@ class TestSimilarity:
             middle = (one + other) / 2
             apart = (one * np.log(one / middle) + other * np.log(other / middle)).sum() / 2 / L
             assert found[b, i, j].item() == pytest.approx(1 - apart / np.log(2))
+
+    @pytest.mark.parametrize("measure", MEASURES)
+    def test_memory_does_not_grow_with_pairs_of_heads(self, measure):
+        """A few tables as large as the weights, however many heads there are."""
+        most = {}
+        for heads in (4, 16):
+            weights = maps(heads, 64, 64)
+            peak = peak_bytes(lambda w=weights: head_similarity(w, measure=measure))
+            most[heads] = peak / weights.nbytes
+        assert most[16] < most[4] + 1
+        assert most[16] < 6
 
     @pytest.mark.parametrize("measure", MEASURES)
     def test_rows_without_a_choice_do_not_count(self, measure):

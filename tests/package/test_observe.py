@@ -17,9 +17,11 @@ from mhattn import (
     ablation_effects,
     attention_layers,
     attention_maps,
+    attention_rollout,
     call_projections,
     edit_heads,
     head_outputs,
+    head_similarity,
     observe,
     patch_heads,
 )
@@ -212,6 +214,15 @@ class TestTorchLayer:
         assert found.maps[0].shape == (B, 3, L, L + 1)
         assert torch.equal(found.output[1], layer(x, x, x)[1])
 
+    def test_frozen_layers_get_no_gradients(self):
+        """The identity in the projection's place has weights that nobody trains."""
+        layer, x = nn.MultiheadAttention(21, 3, batch_first=True).eval(), torch.randn(B, L, 21)
+        layer.requires_grad_(False)
+        [heads] = head_outputs(layer, x, x, x)
+        assert not heads.requires_grad
+        with patch_heads(layer, [(0, 1)], [heads]):
+            assert not layer(x, x, x)[0].requires_grad
+
 
 class OurModel(nn.Module):
     """Layers of several widths, the first with groups."""
@@ -300,7 +311,63 @@ def bart(transformers, **options):
     return model, [layer.out_proj for layer in attention]
 
 
+def t5(transformers, **options):
+    """Encoder, decoder, and attention from one to the other; the bias is returned as well."""
+    sizes = {"d_model": 22, "d_kv": 7, "d_ff": MLP, "num_layers": LAYERS, "num_heads": 3}
+    model = transformers.T5Model(transformers.T5Config(vocab_size=29, **sizes, **options))
+    layers = [block.layer[0].SelfAttention for block in model.encoder.block]
+    for block in model.decoder.block:
+        layers += [block.layer[0].SelfAttention, block.layer[1].EncDecAttention]
+    return model, [layer.o for layer in layers]
+
+
+SIZES = {"hidden_size": 24, "num_hidden_layers": LAYERS, "num_attention_heads": 3, "vocab_size": 29}
+TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+
+
+def modernbert(transformers, **options):
+    marks = {**TOKENS, "cls_token_id": 1, "sep_token_id": 2}
+    config = transformers.ModernBertConfig(**SIZES, intermediate_size=MLP, **marks, **options)
+    model = transformers.ModernBertModel(config)
+    return model, [layer.attn.Wo for layer in model.layers]
+
+
+def falcon(transformers, **options):
+    model = transformers.FalconModel(transformers.FalconConfig(**SIZES, **options))
+    return model, [block.self_attention.dense for block in model.h]
+
+
+def deepseek_v3(transformers, **options):
+    """Latent attention."""
+    ranks = {"q_lora_rank": 8, "kv_lora_rank": 9, "num_key_value_heads": 3, "v_head_dim": 8}
+    widths = {"qk_nope_head_dim": 4, "qk_rope_head_dim": 6, "first_k_dense_replace": LAYERS}
+    experts = {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 2}
+    sizes = {**SIZES, **TOKENS, **ranks, **widths, **experts, "intermediate_size": MLP}
+    model = transformers.DeepseekV3Model(transformers.DeepseekV3Config(**sizes, **options))
+    return model, [layer.self_attn.o_proj for layer in model.layers]
+
+
+def gpt_oss(transformers, **options):
+    """With a sink for each head."""
+    sizes = {**SIZES, "hidden_size": 32, "num_attention_heads": 4, "head_dim": 8, **TOKENS}
+    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "num_key_value_heads": 2}
+    config = transformers.GptOssConfig(**sizes, **experts, intermediate_size=32, **options)
+    model = transformers.GptOssModel(config)
+    return model, [layer.self_attn.o_proj for layer in model.layers]
+
+
+def bloom(transformers, **options):
+    sizes = {"hidden_size": 24, "n_layer": LAYERS, "n_head": 3, "vocab_size": 29}
+    return transformers.BloomModel(transformers.BloomConfig(**sizes, **options)), []
+
+
+def deberta(transformers, **options):
+    config = transformers.DebertaV2Config(**SIZES, intermediate_size=MLP, **options)
+    return transformers.DebertaV2Model(config), []
+
+
 MODELS = [llama, gpt2, bert, bart]
+OTHERS = [modernbert, falcon, deepseek_v3]
 EAGER = {"attn_implementation": "eager"}
 
 
@@ -406,6 +473,87 @@ class TestTransformers:
                 columns[:, head * size : (head + 1) * size] = 0
         torch.testing.assert_close(ablated, output(), **CLOSE)
         assert not torch.allclose(ablated, whole, atol=1e-2)
+
+    @pytest.mark.parametrize("size", [1, B])  # alone, the bias has the shape of the weights
+    def test_t5_returns_its_bias_before_its_weights(self, size, transformers):
+        model, projections = made(t5, transformers, **EAGER)
+        inputs = {"input_ids": torch.randint(3, 29, (size, S))}
+        inputs["decoder_input_ids"] = torch.randint(3, 29, (size, L))
+        theirs = model(**inputs, output_attentions=True)
+        own, crossed = theirs.decoder_attentions, theirs.cross_attentions
+        turns = [x for pair in zip(own, crossed, strict=True) for x in pair]  # each layer's two
+        found = attention_maps(model, **inputs)
+        assert len(found.maps) == 6
+        for weights, expected in zip(found.maps, [*theirs.encoder_attentions, *turns], strict=True):
+            assert torch.equal(weights, expected)
+        layers = attention_layers(model)
+        assert [id(layer.projection) for layer in layers] == [id(part) for part in projections]
+        heads = head_outputs(model, **inputs)
+        assert [tuple(x.shape) for x in heads] == [(size, S, 3, 7)] * 2 + [(size, L, 3, 7)] * 4
+
+    @pytest.mark.parametrize("make", OTHERS)
+    def test_other_architectures(self, make, transformers):
+        """Shapes of the projection and weights as the library returns them."""
+        model, projections = made(make, transformers, **EAGER)
+        tokens = torch.randint(3, 29, (B, L))
+        expected = model(tokens, output_attentions=True).attentions
+        found = attention_maps(model, tokens)
+        assert len(found.maps) == len(expected) == LAYERS
+        assert all(map(torch.equal, found.maps, expected))
+        layers = attention_layers(model)
+        assert [id(layer.projection) for layer in layers] == [id(part) for part in projections]
+        assert {tuple(x.shape) for x in head_outputs(model, tokens)} == {(B, L, 3, 8)}
+
+    def test_sinks_take_their_share(self, transformers):
+        """Rows of gpt-oss sum to less than one, and what expects one says so."""
+        model, _ = made(gpt_oss, transformers, **EAGER)
+        tokens = torch.randint(3, 29, (B, L))
+        maps = attention_maps(model, tokens).maps
+        assert all(map(torch.equal, maps, model(tokens, output_attentions=True).attentions))
+        assert maps[0].sum(dim=-1).max() < 1
+        for reads in (attention_rollout, lambda maps: head_similarity(maps[0])):
+            with pytest.raises(ValueError, match="weights must sum to 1 over what each query sees"):
+                reads(maps)
+
+    def test_a_class_that_keeps_its_implementation(self, transformers):
+        """Falcon's layers do not change after they were built; the error says what does."""
+        model, _ = made(falcon, transformers)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.set_attn_implementation("eager")
+        cure = "a class that ignores it has to be built with attn_implementation='eager'$"
+        with pytest.raises(ValueError, match=cure):
+            attention_maps(model, torch.randint(3, 29, (B, L)))
+
+    @pytest.mark.parametrize(
+        ("made_of", "got"),
+        [
+            (lambda out, weights: out, r"after its output, got \[\]$"),
+            (lambda out, weights: (out, None), r"after its output, got \['NoneType'\]$"),
+            (lambda out, weights: (out, weights[:, 1:]), r"got \[\(3, 2, 5, 5\)\]$"),
+            (lambda out, weights: (out, weights[0]), r"got \[\(3, 5, 5\)\]$"),
+            (lambda out, weights: (out, weights - 0.5), "got numbers that are none$"),
+            (lambda out, weights: (out, 2 * weights), "got numbers that are none$"),
+        ],
+    )
+    def test_a_layer_that_returns_no_weights(self, made_of, got, transformers):
+        model, _ = made(bert, transformers, **EAGER)
+        layer = model.encoder.layer[1].attention.self
+        layer.register_forward_hook(lambda module, args, result: made_of(*result))
+        state = state_of(model)
+        rule = r"^'encoder.layer.1.attention.self' must return weights, .*"
+        with pytest.raises(ValueError, match=rule + got):
+            attention_maps(model, torch.randint(3, 29, (B, L)))
+        assert state_of(model) == state
+
+    @pytest.mark.parametrize("make", [bloom, deberta])
+    def test_models_of_the_library_that_it_does_not_know(self, make, transformers):
+        """They lack one of the two attributes that the error names."""
+        model, _ = made(make, transformers)
+        rule = "or transformers with is_causal and a config with _attn_implementation, got "
+        with pytest.raises(ValueError, match=rule + type(model).__name__):
+            attention_layers(model)
+        assert not any(hasattr(module, "is_causal") for module in model.modules())
 
     def test_projection_of_another_name(self, transformers):
         model, _ = made(llama, transformers)

@@ -1,5 +1,9 @@
 """Linear layers with reordered weights: the same numbers as torch's, and clear errors."""
 
+import copy
+import io
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -79,6 +83,47 @@ def test_a_block_goes_on_in_evaluation():
     assert sum(type(child) is PackedLinear for child in packed.modules()) == 6
     with torch.no_grad():
         torch.testing.assert_close(packed(x)[0], block.eval()(x)[0], atol=1e-5, rtol=1e-5)
+
+
+def test_a_bare_layer_is_packed_itself():
+    linear, x = nn.Linear(13, 11), torch.randn(5, 13)
+    packed = pack_linears(linear, num_tokens=5)
+    assert type(packed) is PackedLinear
+    assert not packed.training
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x), linear(x), atol=1e-5, rtol=1e-5)
+        before = packed(x)
+        linear.bias.zero_()
+        assert packed(x).equal(before)
+
+
+def test_copies():
+    layer, x = pack_linears(EncoderBlock(12, 3, 29, eps=1e-5)), torch.randn(2, 5, 12)
+    copied = copy.deepcopy(layer)
+    with torch.no_grad():
+        expected, _ = layer(x)
+        layer.up.bias.zero_()
+        assert copied(x)[0].equal(expected)
+        assert not layer(x)[0].equal(expected)
+    assert copied.up is not layer.up
+    shared = copy.deepcopy(nn.ModuleList([layer.up, layer.up]))
+    assert shared[0] is shared[1]
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        lambda module: module.state_dict(),
+        lambda module: torch.save(module, io.BytesIO()),
+        pickle.dumps,
+    ],
+)
+def test_saving_is_refused(save):
+    """Else a file without weights would be written, without a word."""
+    rule = "^a PackedLinear can't be saved: save the module that was packed, and pack it again$"
+    for module in (PackedLinear(nn.Linear(3, 5)), pack_linears(EncoderBlock(12, 3, 29, eps=1e-5))):
+        with pytest.raises(TypeError, match=rule):
+            save(module)
 
 
 def test_gradients_are_refused():

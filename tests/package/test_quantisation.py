@@ -1,34 +1,92 @@
 """Against the nearest of all levels, torch's own fake quantisation, and bounds."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhattn import quantise
 
 SHAPE = (2, 3, 35, 14)  # groups of 7 and 5 on the last two axes
 
 
-def levels(x, bits):
-    """All numbers that a group can be restored to."""
-    return torch.linspace(x.min().item(), x.max().item(), 2**bits, dtype=torch.float64)
+def half(x, towards):
+    """The float16 at x or beside it, by numpy."""
+    nearest = np.float16(x)
+    wrong = nearest > x if towards < 0 else nearest < x
+    return np.nextafter(nearest, np.float16(towards)) if wrong else nearest
+
+
+def groups_of(x, dim, size):
+    return x.movedim(dim, -1).unflatten(-1, (-1, size)).flatten(0, -2)
 
 
 @pytest.mark.parametrize("bits", range(1, 9))
 @pytest.mark.parametrize(("dim", "group"), [(-1, 7), (3, None), (-2, 5), (2, None), (1, 3)])
 def test_each_number_is_the_nearest_level_of_its_group(bits, dim, group):
     x = torch.randn(SHAPE)
-    restored = quantise(x, bits, dim=dim, group=group).restore()
+    stored = quantise(x, bits, dim=dim, group=group)
+    restored, size = stored.restore(), group or x.shape[dim]
     assert restored.shape == x.shape
-    size = group or x.shape[dim]
-    rows = x.movedim(dim, -1).unflatten(-1, (-1, size)).flatten(0, -2)
-    found = restored.movedim(dim, -1).unflatten(-1, (-1, size)).flatten(0, -2)
-    for row, ours in zip(rows.double()[::17], found.double()[::17], strict=True):
-        all_levels = levels(row, bits)
-        error = (row[:, None] - all_levels).abs().amin(dim=1)
-        torch.testing.assert_close((row - ours).abs(), error, rtol=0, atol=1e-5)
-        off = (ours[:, None] - all_levels).abs().amin(dim=1)
-        assert off.max() < 1e-5
-        torch.testing.assert_close(ours.aminmax(), row.aminmax(), rtol=0, atol=1e-5)
+    rows, found = groups_of(x, dim, size), groups_of(restored, dim, size)
+    held = [groups_of(y, dim, 1).flatten() for y in (stored.low, stored.step)]
+    for row, ours, low, step in list(zip(rows.double(), found.double(), *held, strict=True))[::17]:
+        smallest, largest = (np.float32(y.item()) for y in row.aminmax())
+        assert low.item() == half(smallest, -np.inf)
+        steps = (largest - np.float32(low.item())) / np.float32(2**bits - 1)
+        assert step.item() == half(steps, np.inf)
+        levels = low.item() + step.item() * torch.arange(2**bits, dtype=torch.float64)
+        error = (row[:, None] - levels).abs().amin(dim=1)
+        torch.testing.assert_close((row - ours).abs(), error, rtol=0, atol=1e-6)
+        assert error.max() <= step.item() / 2 * (1 + 1e-6)
+        assert (ours[:, None] - levels).abs().amin(dim=1).max() < 1e-6
+
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+PLACES = [(1.0, 0.0), (1e-3, 1e4), (100.0, -3e4), (1e-6, 0.0), (1e-9, 0.0), (1e-3, 1024.0)]
+PLACES += [(0.0, 0.1), (0.0, -7.3), (3e4, 0.0)]  # scale and offset
+
+
+@pytest.mark.parametrize("bits", [2, 8])
+@pytest.mark.parametrize(("scale", "offset"), PLACES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_at_most_half_a_step_and_a_rounding(dtype, scale, offset, bits):
+    x = (scale * torch.empty(11, 48, dtype=torch.float64).uniform_(-1, 1) + offset).to(dtype)
+    stored = quantise(x, bits, group=16)
+    error = (stored.restore().double() - x.double()).abs()
+    allowed = stored.step.double().repeat_interleave(16, dim=-1) / 2
+    allowed += torch.finfo(dtype).eps / 2 * (x.double().abs() + allowed)
+    allowed += torch.finfo(torch.promote_types(dtype, torch.float32)).eps * x.double().abs()
+    assert (error <= allowed).all()
+
+
+def test_small_differences_of_float64_stay():
+    """float32 has places of 1e-4 at 1024; half a step is 2e-6."""
+    x = 1024 + 1e-3 * torch.linspace(0, 1, 97, dtype=torch.float64)[None]
+    error = (quantise(x, 8).restore() - x).abs().max().item()
+    assert 1e-6 < error < 2.1e-6
+
+
+class Finite(TorchDispatchMode):
+    """Every number on the way is one."""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        result = op(*args, **kwargs or {})
+        for x in result if isinstance(result, tuple) else (result,):
+            if isinstance(x, torch.Tensor) and x.is_floating_point() and x.numel():
+                assert x.abs().amax().isfinite(), op
+        return result
+
+
+@pytest.mark.parametrize("number", [0.0, -7.5])
+def test_equal_numbers_are_not_divided_by_their_step(number):
+    x = torch.full((3, 10), number)
+    with Finite():
+        stored = quantise(x, 2, group=5)
+    assert not stored.step.any()
+    assert not stored.codes.any()
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -55,14 +113,20 @@ def test_the_type_comes_back(dtype):
     assert (restored.double() - x.double()).abs().max() < 0.06
 
 
-@pytest.mark.parametrize("number", [0.0, -7.5])
+@pytest.mark.parametrize("number", [0.0, -7.5, 65504.0, -65504.0])
 def test_equal_numbers_stay(number):
     x = torch.full((3, 10), number)
     assert quantise(x, 2, group=5).restore().equal(x)
 
 
 def test_bits_of_steps_are_counted():
+    """As many as are held, and the codes packed."""
     x = torch.randn(SHAPE)
+    stored = quantise(x, 3, group=2)
+    assert stored.step.dtype == stored.low.dtype == torch.float16
+    held = stored.step.nbytes + stored.low.nbytes
+    assert stored.bits_per_number == 3 + 8 * held / x.numel()
+    assert quantise(x[:0], 3, group=2).bits_per_number == 19
     assert quantise(x, 2, group=7).bits_per_number == pytest.approx(2 + 32 / 7)
     assert quantise(x, 4, dim=2).bits_per_number == pytest.approx(4 + 32 / 35)
 
@@ -82,6 +146,20 @@ def test_bits_of_steps_are_counted():
 def test_wrong_arguments(options, error, message):
     with pytest.raises(error, match=message):
         quantise(torch.randn(SHAPE), **options)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 7e4, -7e4, 3.4e38])
+def test_numbers_that_float16_cannot_hold_are_refused(number):
+    x = torch.randn(SHAPE)
+    x[1, 2, 3, 4] = number
+    rule = "^x must be finite, and its smallest numbers and steps at most 65504, as in float16, got"
+    with pytest.raises(ValueError, match=rule + r".* in 2 bits$"):
+        quantise(torch.stack([x, -x]), 2)
+
+
+def test_codes_have_no_gradient():
+    x = torch.randn(SHAPE, requires_grad=True)
+    assert not quantise(x, 2).restore().requires_grad
 
 
 def test_integers_are_refused():

@@ -196,6 +196,35 @@ def test_equal_distributions_keep_all_drafts():
     assert token.tolist() == [4] * 7
 
 
+def test_a_draft_that_neither_would_write_is_rejected():
+    """p = q = 0: whatever the chance, 0 is not less than 0."""
+    p, q = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.75, 0.25, 0.0])
+    drafts = torch.full((100, 1), 2)
+    number, token = accept_drafts(p.expand(100, 2, 3), q.expand(100, 1, 3), drafts)
+    assert not number.any()
+    assert token.tolist() == [1] * 100  # q gives it too rarely
+
+
+def test_a_rejected_draft_where_nothing_is_missing():
+    """p is q but for a rounding down, so a rejected draft leaves no max(p - q, 0) to draw from."""
+    N, generator = 10_000, torch.Generator().manual_seed(0)
+    q = torch.tensor([0.5, 0.5], dtype=torch.bfloat16)
+    p = torch.tensor([0.5 - 2**-9, 0.5], dtype=torch.bfloat16)
+    drafts = torch.zeros(N, 1, dtype=torch.long)
+    given = p.expand(N, 2, 2), q.expand(N, 1, 2)
+    number, token = accept_drafts(*given, drafts, generator=generator)
+    rejected = token[number == 0]
+    assert 0 < len(rejected) < N / 100
+    assert rejected.unique().tolist() == [0, 1]  # from p
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64])
+def test_more_words_than_a_byte_has(dtype):
+    p = torch.eye(300)[[7, 299]]
+    number, token = accept_drafts(p, p[:1], torch.tensor([7], dtype=dtype))
+    assert (number.item(), token.item()) == (1, 299)
+
+
 PARENTS = [-1, 0, 1, 0, 3, 3, -1, 6]
 PATHS = [[0, 1, 2], [0, 3, 4], [0, 3, 5], [6, 7], [0, 1]]
 
@@ -251,6 +280,23 @@ P, Q, X = torch.full((4, 3), 1 / 3), torch.full((3, 3), 1 / 3), torch.zeros(3, d
             ValueError,
             r"target must be \(..., k \+ 1, V\) = \(4, 3\), got \(3, 3\)",
         ),
+        (
+            lambda: accept_drafts(P, (9 * Q).log() - 2, X),
+            ValueError,
+            "draft must be probabilities, at least 0, got -0.9014; take the softmax of logits",
+        ),
+        (
+            lambda: accept_drafts(2 * P, Q, X),
+            ValueError,
+            "target must be probabilities that sum to 1, got 2",
+        ),
+        (
+            lambda: accept_drafts(P, Q * torch.nan, X),
+            ValueError,
+            "draft must be probabilities that sum to 1, got nan",
+        ),
+        (lambda: accept_drafts(P, Q, X + 3), ValueError, "from 0 to V - 1 = 2, got 3"),
+        (lambda: accept_drafts(P, Q, X - 1), ValueError, "from 0 to V - 1 = 2, got -1"),
         (lambda: accept_drafts(P, Q, X[:2]), ValueError, r"tokens must be .* = \(3,\), got \(2,\)"),
         (lambda: accept_drafts(P, Q, X.float()), TypeError, "integers, got torch.float32"),
         (lambda: accept_drafts(P, Q, [0]), TypeError, "tensor of integers, got list"),

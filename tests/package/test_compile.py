@@ -1,48 +1,13 @@
-"""Every layer as one graph for all lengths: `torch.compile` and `torch.export`."""
-
-from functools import partial
+"""Everything in the registry as one graph for all lengths: `torch.compile` and `torch.export`."""
 
 import pytest
 import torch
+from registry import LAYERS, TABLE, B, E, duty
 
-from mhattn import Alibi, MultiHeadAttention, Rotary, padding_mask
-from mhattn.variants import (
-    LatentAttention,
-    LearnedBias,
-    RelativePosition,
-    linear_attention,
-    local_attention,
-    strided_attention,
-    tiled_attention,
-)
+from mhattn import MultiHeadAttention, padding_mask
 
-B, E, H, D = 2, 33, 3, 10
 LENGTHS = 5, 7, 1, 9, 41
-
-LAYERS = {
-    "plain": lambda: MultiHeadAttention(E, H, num_kv_heads=1),
-    "rotary": lambda: MultiHeadAttention(E, H, head_dim=D, position=Rotary(D)),
-    "alibi": lambda: MultiHeadAttention(E, H, position=Alibi(H)),
-    "bias": lambda: MultiHeadAttention(E, H, position=LearnedBias(H, 53)),
-    "vectors": lambda: MultiHeadAttention(E, H, head_dim=D, position=RelativePosition(D, 3)),
-    "window": lambda: MultiHeadAttention(E, H, attend=partial(local_attention, window=4)),
-    "stride": lambda: MultiHeadAttention(
-        E, H, attend=partial(strided_attention, window=4, stride=3)
-    ),
-    "turned window": lambda: MultiHeadAttention(
-        E, H, head_dim=D, attend=partial(local_attention, window=4), position=Rotary(D)
-    ),
-    "linear": lambda: MultiHeadAttention(E, H, num_kv_heads=1, attend=linear_attention),
-    "latent": lambda: LatentAttention(E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2),
-}
-every_layer = pytest.mark.parametrize("name", LAYERS)
-
-
-def layer(name):
-    made = LAYERS[name]()
-    for parameter in made.parameters():  # also what starts at zero
-        torch.nn.init.normal_(parameter, std=0.3)
-    return made
+WITH_WEIGHTS = ["plain", "rotary", "alibi", "bias", "vectors", "latent"]
 
 
 @pytest.fixture(autouse=True)
@@ -50,35 +15,65 @@ def no_graphs_of_others():
     torch._dynamo.reset()
 
 
-@every_layer
-@pytest.mark.parametrize("is_causal", [False, True])
-def test_one_graph_serves_all_lengths(name, is_causal):
-    if name == "stride" and not is_causal:
-        pytest.skip("a stride is causal")
-    mha = layer(name)
-    compiled = torch.compile(mha, fullgraph=True, backend="eager")
-    for length in LENGTHS:
-        x = torch.randn(B, length, E)
-        torch.testing.assert_close(compiled(x, is_causal=is_causal), mha(x, is_causal=is_causal))
+class Alone(torch.nn.Module):
+    """An entry as a function of its inputs alone."""
+
+    def __init__(self, entry, is_causal):
+        super().__init__()
+        self.module, self.options = entry.module(torch.float32), {}
+        if is_causal != entry.default:
+            self.options["is_causal"] = is_causal
+
+    def forward(self, *inputs):
+        output = self.module(*inputs, **self.options)
+        return output[0] if isinstance(output, tuple) else output
 
 
-def test_a_tiled_layer_computes_the_same_in_a_graph_for_each_length():
-    mha, counter = MultiHeadAttention(E, H, attend=partial(tiled_attention, block_size=4)), []
-
-    def count(graph, inputs):
-        counter.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(mha, fullgraph=True, backend=count)
-    for length in LENGTHS:
-        x = torch.randn(B, length, E)
-        torch.testing.assert_close(compiled(x, is_causal=True), mha(x, is_causal=True))
-    assert len(counter) == len(LENGTHS)
+def ways(entry):
+    """With and without causality for a layer; one of them for a function and a model."""
+    return entry.ways() if entry.name in LAYERS else entry.ways()[-1:]
 
 
-@pytest.mark.parametrize("name", ["plain", "rotary", "alibi", "bias", "vectors", "latent"])
+def drawn(entry, length):
+    batch = 1 if entry.name == "stride" else B  # it writes out a loop over sequences and heads
+    return entry.alone(entry.drawn(length, batch=batch, dtype=torch.float32))
+
+
+@duty("compile")
+def test_one_graph_serves_all_lengths(entry):
+    for is_causal in ways(entry):
+        torch._dynamo.reset()
+        module, graphs = Alone(entry, is_causal), []
+
+        def count(graph, inputs, graphs=graphs):
+            graphs.append(graph)
+            return graph.forward
+
+        compiled = torch.compile(module, fullgraph=True, backend=count)
+        for length in LENGTHS:
+            inputs = drawn(entry, length)
+            torch.testing.assert_close(compiled(*inputs), module(*inputs))
+        if entry.graph_for_each_length:
+            assert len(graphs) == len(LENGTHS)
+        else:
+            assert len(graphs) <= 3  # for the first length, a single token, and all others
+
+
+@duty("export")
+def test_export_with_a_dynamic_length(entry):
+    module = Alone(entry, entry.ways()[-1])
+    inputs = drawn(entry, 41)
+    axes = [x.ndim - 1 - x.is_floating_point() for x in inputs]
+    shapes = (tuple({axis: torch.export.Dim.AUTO} for axis in axes),)
+    exported = torch.export.export(module, inputs, dynamic_shapes=shapes)
+    for n in (7, 23, 47):  # fewer than 7 leave nothing of the stride but its window
+        inputs = drawn(entry, n)
+        torch.testing.assert_close(exported.module()(*inputs), module(*inputs))
+
+
+@pytest.mark.parametrize("name", WITH_WEIGHTS)
 def test_weights_and_positions_at_all_lengths(name):
-    mha, takes_positions = layer(name), name != "plain"
+    mha, takes_positions = TABLE[name].module(torch.float32), name != "plain"
     compiled = torch.compile(mha, fullgraph=True, backend="eager")
     for length in LENGTHS:
         x, options = torch.randn(B, length, E), {"is_causal": True, "return_weights": True}
@@ -88,26 +83,8 @@ def test_weights_and_positions_at_all_lengths(name):
         torch.testing.assert_close(compiled(x, **options), mha(x, **options))
 
 
-@every_layer
-def test_export_with_a_dynamic_length(name):
-    class Causal(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mha = layer(name)
-
-        def forward(self, x):
-            return self.mha(x, is_causal=True)
-
-    module = Causal()
-    shapes = ({1: torch.export.Dim.AUTO},)
-    exported = torch.export.export(module, (torch.randn(B, 41, E),), dynamic_shapes=shapes)
-    for n in (7, 23, 47):  # fewer than 7 leave nothing of the stride but its window
-        x = torch.randn(B, n, E)
-        torch.testing.assert_close(exported.module()(x), module(x))
-
-
 def test_a_padding_mask_inside_of_a_graph():
-    mha = layer("plain")
+    mha = MultiHeadAttention(E, 3, num_kv_heads=1)
 
     def padded(x, lengths):
         return mha(x, mask=padding_mask(lengths, x.shape[1]))

@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from registry import LAYERS, TABLE
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhattn import (
@@ -20,7 +21,6 @@ from mhattn import (
 )
 from mhattn.core import LinearState
 from mhattn.variants import (
-    LatentAttention,
     LearnedBias,
     RelativePosition,
     linear_attention,
@@ -31,43 +31,18 @@ from mhattn.variants import (
 
 B, L, E, H, D = 2, 11, 33, 3, 10
 
-LAYERS = {
-    "rotary": lambda **o: MultiHeadAttention(
-        E, H, head_dim=D, position=Rotary(D, **device(o)), **o
-    ),
-    "alibi": lambda **o: MultiHeadAttention(E, H, position=Alibi(H, **device(o)), **o),
-    "bias": lambda **o: MultiHeadAttention(E, H, position=LearnedBias(H, 2 * L, **o), **o),
-    "vectors": lambda **o: MultiHeadAttention(
-        E, H, head_dim=D, position=RelativePosition(D, 3, **o), **o
-    ),
-    "latent": lambda **o: LatentAttention(
-        E, H, kv_lora_rank=8, qk_nope_head_dim=5, qk_rope_head_dim=2, **o
-    ),
-}
-OTHERS = {
-    "grouped": lambda **o: MultiHeadAttention(E, H, num_kv_heads=1, **o),
-    "window": lambda **o: MultiHeadAttention(E, H, attend=partial(local_attention, window=4), **o),
-    "stride": lambda **o: MultiHeadAttention(
-        E, H, attend=partial(strided_attention, window=4, stride=3), **o
-    ),
-    "linear": lambda **o: MultiHeadAttention(E, H, attend=linear_attention, **o),
-    "tiled": lambda **o: MultiHeadAttention(
-        E, H, attend=partial(tiled_attention, block_size=4), **o
-    ),
-}
-every_position = pytest.mark.parametrize("name", LAYERS)
-every_layer = pytest.mark.parametrize("name", LAYERS | OTHERS)
+# Layers with any position, and all that can be built on a device of one's own.
+POSITIONS = [name for name in LAYERS if TABLE[name].can("positions") and TABLE[name].can("weights")]
+BUILT = [name for name in LAYERS if TABLE[name].can("empty memory")]
+every_position = pytest.mark.parametrize("name", POSITIONS)
+every_layer = pytest.mark.parametrize("name", BUILT)
 
 
-def device(options):
-    return {key: value for key, value in options.items() if key == "device"}
+def layer(name):
+    return GROUPED.module(num_kv_heads=1) if name == "grouped" else TABLE[name].module()
 
 
-def layer(name, **options):
-    made = (LAYERS | OTHERS)[name](**options).double()
-    for parameter in made.parameters():  # also what starts at zero
-        torch.nn.init.normal_(parameter, std=0.5)
-    return made
+GROUPED = TABLE["plain"]
 
 
 # Positions that are given
@@ -307,7 +282,7 @@ def test_a_linear_state_keeps_sums_only():
     assert (cache.nbytes, len(cache)) == (0, 0)
     x, y = torch.randn(B, L, E).double(), torch.randn(3, 2, E).double()
     mha(x, is_causal=True, cache=cache, mask=padding_mask(torch.tensor([L, 4]), L))
-    size = B * H * 11 * 12
+    size = B * mha.num_heads * mha.head_dim * (mha.head_dim + 1)
     assert (cache.nbytes, len(cache)) == (8 * size, L)
     shorter = LinearState()
     mha(x[1:, :4], is_causal=True, cache=shorter)
@@ -464,27 +439,9 @@ def test_attend_is_a_function_that_can_be_asked(attend):
 
 @every_layer
 def test_device_and_dtype_reach_every_parameter(name):
-    made = (LAYERS | OTHERS)[name](device="meta", dtype=torch.bfloat16)
+    made = TABLE[name].make(device="meta", dtype=torch.bfloat16)
     assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
     assert {tensor.device.type for tensor in [*made.parameters(), *made.buffers()]} == {"meta"}
-
-
-@every_layer
-def test_empty_memory_is_filled_by_reset_parameters(name):
-    torch.manual_seed(0)
-    expected = (LAYERS | OTHERS)[name]()
-    made = (LAYERS | OTHERS)[name](device="meta").to_empty(device="cpu")
-    for tensor in [*made.parameters(), *made.buffers()]:
-        tensor.data.fill_(77)
-    torch.manual_seed(0)
-    made.reset_parameters()
-    pairs = zip(expected.named_buffers(), made.named_buffers(), strict=True)
-    assert all(one.equal(other) for (_, one), (_, other) in pairs)
-    for key, tensor in expected.state_dict().items():
-        got = made.state_dict()[key]
-        assert got.isfinite().all()
-        assert got.abs().max() <= 2 * max(1, tensor.abs().max())
-        assert (got == 0).all() == (tensor == 0).all()
 
 
 def test_a_position_that_is_passed_keeps_its_numbers():
@@ -514,7 +471,7 @@ class Dtypes(TorchDispatchMode):
 @pytest.mark.parametrize("given", [False, True])
 def test_no_forward_pass_makes_float64(name, dtype, given):
     """Not every device has it."""
-    mha, x = (LAYERS | OTHERS)[name]().to(dtype), torch.randn(B, L, E, dtype=dtype)
+    mha, x = TABLE[name].make().to(dtype), torch.randn(B, L, E, dtype=dtype)
     positions = torch.arange(L).expand(B, L) if given else None
     with Dtypes() as seen, torch.no_grad():
         mha(x, is_causal=True, positions=positions)

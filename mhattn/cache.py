@@ -346,7 +346,9 @@ def keep_to_one_layer(cache: KVCache | LinearState, layer: nn.Module) -> None:
 
 def outside_of_inference_mode() -> AbstractContextManager[None]:
     """For memory that `torch.no_grad` can write to as well, later."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        return nullcontext()
+    return torch.inference_mode(False)
 
 
 def take_rows(rows: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:

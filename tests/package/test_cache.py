@@ -413,5 +413,5 @@ def test_a_cache_goes_through_a_graph(kind):
     compiled = torch.compile(mha, fullgraph=True, backend="eager")
     parts = [compiled(part, is_causal=True, cache=cache) for part in x.split([3, 2, 1], dim=1)]
     torch.testing.assert_close(torch.cat(parts, dim=1), mha(x, is_causal=True))
-    with pytest.raises(ValueError, match="^cache must hold tokens of this layer only"):
+    with pytest.raises(ValueError, match=r"^cache must hold tokens of this layer only"):
         make()(x, is_causal=True, cache=cache)

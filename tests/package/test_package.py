@@ -28,6 +28,7 @@ LAYERS = [
     {"fused"},
     {"functional"},
     {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation", "topk"},
+    {"asking"},
     {"modules", "latent", "relative", "flex", "delta", "normed"},
 ]
 GALLERY = {"gallery", "gallery_page"}  # a command, which draws

@@ -18,7 +18,7 @@ class KVCache:
     Appending writes in place and copies nothing that is there already. A window has room for
     twice its size: when that is full, what is still needed moves to the front. ``seen`` counts
     all tokens, ``len(cache)`` those that it holds. Without gradients: a cache is for generating,
-    not for training.
+    not for training. It is one layer's until it is empty again.
 
     Beside the window, the first tokens may be kept for ever, as attention sinks (Xiao et al.
     2024, https://arxiv.org/abs/2309.17453). They are handed out right before the window, as if
@@ -236,9 +236,9 @@ class KVCache:
     def _drop(self, visible: tuple[Tensor, ...]) -> None:
         """Keep the sinks and the window, of which the next token itself will be the last."""
         keep = self.sinks + (self.window or 0) - 1
-        all_visible = self.seen == visible[0].shape[2]  # until a call after the first that drops
-        drops_first = all_visible and keep < self.seen
-        if self.sinks > 0 and drops_first:
+        was_whole = self.seen == visible[0].shape[2]  # no token was missing from this call
+        first_to_drop = was_whole and keep < self.seen
+        if self.sinks > 0 and first_to_drop:
             for memory, x in zip(self._memory, visible, strict=True):
                 memory[:, :, -self.sinks :] = x[:, :, : self.sinks]
         self._start = max(self._start, self._end - keep)
@@ -346,7 +346,9 @@ def keep_to_one_layer(cache: KVCache | LinearState, layer: nn.Module) -> None:
 
 def outside_of_inference_mode() -> AbstractContextManager[None]:
     """For memory that `torch.no_grad` can write to as well, later."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        return nullcontext()
+    return torch.inference_mode(False)
 
 
 def take_rows(rows: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:

@@ -1,13 +1,12 @@
 """Multi-head attention as a module: it holds the projections and calls `mhattn.core.functional`."""
 
-import functools
-import inspect
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, Self, overload
+from typing import Any, Literal, Self, overload
 
 import torch
 from torch import Tensor, nn
 
+from mhattn.asking import Asked, arguments_of, name_of, taking_all
 from mhattn.core import checks as check
 from mhattn.core.cache import KVCache, LinearState, keep_to_one_layer
 from mhattn.core.functional import attention, merge_heads, split_heads
@@ -16,33 +15,6 @@ from mhattn.core.positions import Attended, Position, Positions
 __all__ = ["MultiHeadAttention"]
 
 Cache = KVCache | LinearState
-
-
-class Asked(NamedTuple):
-    """What a call asks of ``attend``, beside query, key and value; the defaults ask for nothing."""
-
-    mask: Tensor | None = None
-    bias: Tensor | None = None
-    is_causal: bool = False
-    dropout: float = 0
-    return_weights: bool = False
-
-
-class Attend(Protocol):
-    """How a layer calls ``attend``: as it can call `attention`."""
-
-    def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None,
-        bias: Tensor | None,
-        is_causal: bool,
-        dropout: float,
-        return_weights: bool,
-    ) -> Attended: ...
 
 
 def reset_projections(*projections: nn.Linear) -> None:
@@ -397,7 +369,7 @@ def attend_in_heads(
         earlier = {}
         if isinstance(cache, LinearState):
             earlier = {"state": cache.state, "return_state": True}
-        attended = taking_all(layer, **earlier)(
+        attended = taking_all(layer.attend, layer.takes, **earlier)(
             *inputs,
             mask=asked.mask,
             bias=bias,
@@ -411,39 +383,7 @@ def attend_in_heads(
         return heads, None
     return heads, more
 
-
-def taking_all(layer: MultiHeadAttention, **fixed: Any) -> Attend:
-    """The layer's ``attend``, and in front of one that takes less, what refuses the rest.
-
-    `attention` takes all that `Asked` names. Of another function, only what it takes can be asked.
-    """
-    attend: Attend = functools.partial(layer.attend, **fixed) if fixed else layer.attend
-    if all(name in layer.takes for name in Asked._fields):
-        return attend
-
-    def takes_less(query: Tensor, key: Tensor, value: Tensor, **asked: Any) -> Attended:
-        for name, x in asked.items():
-            if name not in layer.takes and (isinstance(x, Tensor) or x):
-                rule = f"{name} must be {Asked._field_defaults[name]}"
-                got = "a tensor" if isinstance(x, Tensor) else x
-                raise ValueError(f"{rule} with attend={name_of(layer.attend)}, got {got}")
-        taken = {name: x for name, x in asked.items() if name in layer.takes}
-        return attend(query, key, value, **taken)
-
-    return takes_less
     # --8<-- [end:attend_in_heads]
-
-
-def arguments_of(attend: Callable[..., Attended]) -> frozenset[str]:
-    """Names of the arguments that it takes."""
-    try:
-        function = attend.forward if isinstance(attend, nn.Module) else attend
-        parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        got = type(attend).__name__
-        raise TypeError(f"attend must be a function with known arguments, got {got}") from None
-    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return frozenset(parameters) | (frozenset(Asked._fields) if any_name else frozenset())
 
 
 def reset_module(module: nn.Module) -> None:
@@ -503,14 +443,6 @@ def check_sizes(layer: MultiHeadAttention, name: str, part: Any, heads: str) -> 
         if isinstance(other, int) and other != own:
             got = f"{type(part).__name__} with {size}={other}"
             raise ValueError(f"{name} must have the layer's {size}={own}, got {got}")
-
-
-def name_of(attend: Callable[..., Attended]) -> str:
-    """As it would be written, with what `functools.partial` has fixed."""
-    if isinstance(attend, functools.partial):
-        fixed = (f"{key}={getattr(x, '__name__', x)}" for key, x in attend.keywords.items())
-        return f"{name_of(attend.func)}({', '.join(fixed)})"
-    return getattr(attend, "__name__", type(attend).__name__)
 
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")

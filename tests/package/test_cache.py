@@ -395,3 +395,16 @@ def test_a_cache_is_for_one_layer(kind):
     cache.reset()
     fresh = other(x, is_causal=True)
     torch.testing.assert_close(other(x, is_causal=True, cache=cache), fresh)
+
+
+@pytest.mark.parametrize("kind", CACHED)
+@torch.no_grad()
+def test_a_cache_goes_through_a_graph(kind):
+    make, new = CACHED[kind]
+    (mha, cache), x = (make(), new()), torch.randn(B, 6, E, dtype=torch.float64)
+    torch._dynamo.reset()
+    compiled = torch.compile(mha, fullgraph=True, backend="eager")
+    parts = [compiled(part, is_causal=True, cache=cache) for part in x.split([3, 2, 1], dim=1)]
+    torch.testing.assert_close(torch.cat(parts, dim=1), mha(x, is_causal=True))
+    with pytest.raises(ValueError, match=r"^cache must hold tokens of this layer only"):
+        make()(x, is_causal=True, cache=cache)

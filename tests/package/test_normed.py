@@ -146,6 +146,26 @@ class TestNormed:
         half = [x.to(torch.bfloat16) for x in inputs()]
         assert NormedAttention(D)(*half).dtype == torch.bfloat16
 
+    @pytest.mark.parametrize("gains", [torch.float32, torch.bfloat16], ids=str)
+    def test_norms_are_taken_in_float32(self, gains, monkeypatch):
+        """Not every device's kernel widens half precision by itself."""
+        seen, kernel = [], F.rms_norm
+
+        def spy(x, shape, gain, eps):
+            seen.extend([x.dtype, gain.dtype])
+            return kernel(x, shape, gain, eps)
+
+        monkeypatch.setattr(F, "rms_norm", spy)
+        NormedAttention(D, dtype=gains)(*(x.to(torch.bfloat16) for x in inputs()))
+        assert seen == [torch.float32] * 4
+        seen.clear()
+        NormedAttention(D, dtype=gains)(*inputs(torch.float64))
+        assert seen == [torch.float64] * 4
+
+    def test_reset(self, normed):
+        normed.reset_parameters()
+        assert all(gain.eq(1).all() for gain in normed.parameters())
+
     def test_dropout(self, normed):
         query, key, value = inputs()
         _, weights = normed(query, key, value, dropout=0.5, return_weights=True)

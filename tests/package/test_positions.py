@@ -429,3 +429,10 @@ def test_a_layer_on_meta_gets_its_table_where_it_goes():
 )
 def test_a_position_says_its_sizes(part, text):
     assert repr(part) == text
+
+
+def test_a_replica_on_another_device_computes_its_angles():
+    """`torch.nn.DataParallel` moves the buffers of its replicas, and nothing else."""
+    rotary = Rotary(6)
+    rotary.steps = rotary.steps.to("meta")
+    assert rotary.rotate(torch.randn(1, 2, 3, 6, device="meta")).device.type == "meta"

@@ -31,6 +31,10 @@ class LayerCost:
     - ``"latent"``: `LatentAttention`, expanded; ``"absorbed"``: absorbed. Both have the widths of
       `latent_parameters`, where ``head_dim`` is ``qk_nope_head_dim``.
 
+    There is no kind for `gated_delta_attention` and `GatedDelta`, `top_k_attention`,
+    `soft_capped_attention` and `NormedAttention`; the error says why. With `Rotary` it is that
+    without.
+
     Attributes:
         kind: one of those above.
         embed_dim: width of the model.
@@ -42,14 +46,14 @@ class LayerCost:
         bytes_per_number: 4 for float32, 2 for float16 and bfloat16.
         is_causal: whether no query sees a later key.
         bias: whether the projections of `mhattn.MultiHeadAttention` add one.
-        window: as in `local_attention`.
-        stride: as in `strided_attention`.
+        window: how many keys a local query sees, the last of them its own.
+        stride: how far apart the keys are that a strided query sees beyond its window.
         block: positions in a tile or in a chunk.
-        max_distance: as in `RelativePosition`.
-        kv_lora_rank: as in `latent_parameters`.
-        qk_rope_head_dim: as in `latent_parameters`.
-        v_head_dim: as in `latent_parameters`.
-        q_lora_rank: as in `latent_parameters`. Default: there is none.
+        max_distance: up to which distance relative positions have vectors of their own.
+        kv_lora_rank: width of the latent that keys and values are computed from.
+        qk_rope_head_dim: width of the part of a latent layer's key that all heads share.
+        v_head_dim: width of a latent layer's value.
+        q_lora_rank: width of the latent that queries are computed from. Default: there is none.
 
     Raises:
         TypeError: a size is not an integer.
@@ -89,7 +93,8 @@ class LayerCost:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}")
+            why = f"; {UNCOUNTED[self.kind]}" if self.kind in UNCOUNTED else ""
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {self.kind!r}{why}")
         for name, size in vars(self).items():
             if name not in ("kind", "is_causal", "bias") and size is not None:
                 check.at_least(name, size, 1)
@@ -384,6 +389,31 @@ KINDS: dict[str, tuple[Products, Count, Count]] = {  # as computed, visible, a s
     "strided": (strided, visible_strided, strided_step),
     "latent": (latent, visible_latent, latent_step),
     "absorbed": (latent, visible_latent, latent_step),
+}
+# The name in the package of what each kind counts, and of what attends but is not counted.
+COUNTED = {
+    "fused": "attention",
+    "written": "attention",
+    "alibi": "Alibi",
+    "learned": "LearnedBias",
+    "relative": "RelativePosition",
+    "tiled": "tiled_attention",
+    "linear": "linear_attention",
+    "local": "local_attention",
+    "strided": "strided_attention",
+    "latent": "LatentAttention",
+    "absorbed": "LatentAttention",
+}
+SYSTEM = "it solves a triangular system in each chunk, whose FLOPs torch does not count"
+UNCOUNTED = {
+    "gated_delta_attention": SYSTEM,
+    "GatedDelta": SYSTEM,
+    "top_k_attention": "what scores the keys is the caller's, and so is what it costs",
+    "soft_capped_attention": "its products are those of 'written'; the cap has none",
+    "NormedAttention": "its products are those of 'fused'; the norms have none",
+    "recurrent_linear_attention": "it is the definition of 'linear', for comparison",
+    "relative_attention": "it is the definition of 'relative', for comparison",
+    "Rotary": "turning has no products: it is that without",
 }
 COMPUTED: dict[str, Products] = {kind: counts[0] for kind, counts in KINDS.items()}
 VISIBLE: dict[str, Count] = {kind: counts[1] for kind, counts in KINDS.items()}

@@ -106,8 +106,11 @@ class LanguageModel(nn.Module):
         vocab_size: number of different tokens.
         num_layers: number of blocks.
         embed_dim: width of a token's vector, E.
+        num_heads: heads of the query in each block; they share ``embed_dim`` out.
+        num_kv_heads: heads of the key and value in each block.
+        mlp_dim: width inside the MLP of each block.
+        base: of the rotary positions; see `mhattn.Rotary`.
         eps: what the norms add to the mean square.
-        **sizes: for each block; see `LanguageModelBlock`.
 
     Raises:
         TypeError: a size is not an integer.
@@ -131,8 +134,11 @@ class LanguageModel(nn.Module):
         num_layers: int,
         *,
         embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int,
+        mlp_dim: int,
+        base: float,
         eps: float,
-        **sizes: Any,
     ) -> None:
         super().__init__()
         check.at_least("vocab_size", vocab_size, 1)
@@ -140,7 +146,7 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(vocab_size, embed_dim)
         self.blocks = nn.ModuleList()
         for _ in range(num_layers):
-            block = LanguageModelBlock(embed_dim, eps=eps, **sizes)
+            block = LanguageModelBlock(embed_dim, num_heads, num_kv_heads, mlp_dim, base, eps)
             self.blocks.append(block)
         self.norm = nn.RMSNorm(embed_dim, eps)
 

@@ -257,6 +257,30 @@ def test_terms_of_a_language_model(position):
             torch.testing.assert_close(found.heads[:, layer, head], part(terms[:, head]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_eps_that_torch_takes_by_itself(dtype):
+    """That of the dtype; the stream is so small that it counts half."""
+    model, tokens = random_model().to(dtype), torch.randint(29, (B, L))
+    model.norm = nn.RMSNorm(84).to(dtype)
+    assert model.norm.eps is None
+    eps = torch.finfo(dtype).eps
+    for block in model.blocks:
+        for part in (block.attention.out_proj, block.down):
+            part.weight *= eps**0.5 / 20
+    model.embedding.weight *= eps**0.5
+    seen = []
+    with model.norm.register_forward_pre_hook(lambda module, args: seen.append(args[0][:, -1])):
+        direction = model.embedding.weight[[7, 11]] / eps**0.5
+        found = logit_attribution(model, tokens, direction=direction, norm=model.norm)
+    square = seen[0].square().mean(dim=-1, keepdim=True)
+    assert (square < 10 * eps).all()
+    read = direction / (square + eps).sqrt()
+    for layer, heads in enumerate(head_outputs(model, tokens)):
+        terms = head_terms(heads[:, -1], model.blocks[layer].attention.out_proj.weight)
+        expected = (terms * read[:, None]).sum(dim=-1)  # (B, H)
+        torch.testing.assert_close(found.heads[:, layer], expected, rtol=1e-3, atol=1e-5)
+
+
 def test_half_precision():
     model, tokens = random_model(), torch.randint(29, (B, L))
     expected = logit_attribution(

@@ -1,5 +1,6 @@
 """The language model: transformers' on random weights and on the real ones, and planted files."""
 
+import inspect
 import struct
 import warnings
 
@@ -11,7 +12,7 @@ from mhsite.source import ROOT
 from torch import nn
 
 from mhattn import KVCache
-from mhattn.models import LanguageModel, load_gguf, write
+from mhattn.models import LanguageModel, LanguageModelBlock, load_gguf, write
 
 V, LAYERS, GROUP, KV_HEADS, D, MLP, BASE, EPS = 101, 3, 3, 5, 14, 37, 50.0, 0.1
 HEADS = GROUP * KV_HEADS
@@ -91,6 +92,20 @@ def test_random_model_is_that_of_transformers(transformers):
     torch.testing.assert_close(ours(tokens), expected.logits, **options)
     expected = torch.stack(expected.attentions, dim=1)
     torch.testing.assert_close(weights, expected, rtol=0, atol=1000 * ROUNDING)
+
+
+def test_the_signature_names_all_sizes():
+    """Those of a block and of the encoder's twin; what is missing is named."""
+    sizes = {"embed_dim", "num_heads", "num_kv_heads", "mlp_dim", "base", "eps"}
+    kinds = {name: it.kind for name, it in inspect.signature(LanguageModel).parameters.items()}
+    assert kinds.keys() == {"vocab_size", "num_layers"} | sizes
+    assert {name for name, kind in kinds.items() if kind.name == "KEYWORD_ONLY"} == sizes
+    assert inspect.signature(LanguageModelBlock).parameters.keys() == sizes
+    rule = "^LanguageModel.__init__.. missing .* 'num_kv_heads', 'mlp_dim', and 'base'$"
+    with pytest.raises(TypeError, match=rule):
+        LanguageModel(5, 1, embed_dim=4, eps=1e-5, num_heads=2)
+    with pytest.raises(TypeError, match=r"^LanguageModel.* unexpected .* 'head_dim'$"):
+        LanguageModel(5, 1, **dict.fromkeys(sizes, 2), head_dim=1)
 
 
 def test_random_model_writes_what_transformers_writes(transformers):

@@ -3,6 +3,7 @@
 Run as a program, it measures the memory of a process of its own.
 """
 
+import inspect
 import itertools
 import json
 import os
@@ -17,6 +18,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
+import mhattn
 from mhattn import (
     Alibi,
     KVCache,
@@ -26,7 +28,7 @@ from mhattn import (
     strided_mask,
     window_mask,
 )
-from mhattn.core import LinearState
+from mhattn.core import LinearState, Position
 from mhattn.costs import (
     LayerCost,
     kept_bytes,
@@ -34,7 +36,7 @@ from mhattn.costs import (
     peak_activation_bytes,
     training_peak_bytes,
 )
-from mhattn.costs.layer_costs import KINDS, LATENT
+from mhattn.costs.layer_costs import COUNTED, KINDS, LATENT, UNCOUNTED
 from mhattn.inside import measure_flops, peak_bytes
 from mhattn.variants import (
     LatentAttention,
@@ -114,6 +116,36 @@ def costs(kind, tokens, **options):
 
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def takes_heads(function):
+    return {"query", "key", "value"} <= set(inspect.signature(function).parameters)
+
+
+def test_every_function_that_attends_is_counted_or_says_why_not():
+    parts = {"attend_in_groups", "fused_attention", "block_sums", "attention_gradients"}
+    parts |= {"MultiHeadAttention", "Position"}
+    public = {name: getattr(mhattn, name) for name in mhattn.__all__}
+    attend = {name for name, it in public.items() if inspect.isfunction(it) and takes_heads(it)}
+    classes = {name: it for name, it in public.items() if inspect.isclass(it)}
+    attend |= {
+        name
+        for name, it in classes.items()
+        if (issubclass(it, torch.nn.Module) and takes_heads(it.forward))
+        or issubclass(it, Position)
+        or name == "LatentAttention"
+    }
+    known = set(COUNTED.values()) | UNCOUNTED.keys()
+    assert attend - parts == known
+    assert list(COUNTED) == KINDS
+    assert not set(COUNTED.values()) & UNCOUNTED.keys()
+
+
+@pytest.mark.parametrize("kind", UNCOUNTED)
+def test_what_is_not_counted_says_why(kind):
+    rule = f"^kind must be one of fused, written, .*, got '{kind}'; {re.escape(UNCOUNTED[kind])}$"
+    with pytest.raises(ValueError, match=rule):
+        LayerCost(kind=kind, **SIZES, tokens=5)
 
 
 # Parameters, FLOPs, cache

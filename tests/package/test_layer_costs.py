@@ -372,27 +372,49 @@ def measure_here(options):
             print(resident("VmHWM") - before, count(cost))
 
 
-@LINUX
-@pytest.mark.parametrize("options", FRESH)
-def test_a_fresh_process_takes_what_is_counted(options):
-    """Large blocks are given back to the system as soon as they are free."""
+def measure_each(every):
+    """For each of these options a process of its own, forked from this one, which has torch."""
+    for options in every:
+        print(json.dumps(options), flush=True)
+        if (child := os.fork()) == 0:
+            measure_here(options)
+            sys.stdout.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.fixture(scope="module")
+def taken():
+    """For each of the options, the lines that its process printed."""
     sizes = {"embed_dim": 256, "num_heads": 8, "head_dim": 32, "window": 53, "stride": 31}
     sizes |= {"kv_lora_rank": 64, "qk_rope_head_dim": 16, "v_head_dim": 32}
-    settings = json.dumps(sizes | options | {"lengths": [1009, 1999]})
+    settings = [json.dumps(sizes | options | {"lengths": [1009, 1999]}) for options in FRESH]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(
-        [sys.executable, __file__, settings],
+        [sys.executable, __file__, f"[{','.join(settings)}]"],
         env=environment,
         capture_output=True,
         encoding="utf-8",
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    for line in done.stdout.splitlines():
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("{")]
+    ends = [*starts[1:], len(lines)]
+    assert [lines[start] for start in starts] == settings
+    return [lines[start + 1 : end] for start, end in zip(starts, ends, strict=True)]
+
+
+@LINUX
+@pytest.mark.parametrize("number", range(len(FRESH)), ids=lambda number: FRESH[number]["kind"])
+def test_a_fresh_process_takes_what_is_counted(taken, number):
+    """Large blocks are given back to the system as soon as they are free."""
+    lines = taken[number]
+    assert len(lines) == 2
+    for line in lines:
         measured, counted = map(int, line.split())
         assert counted > 70 * 10**6
-        assert abs(measured / counted - 1) < 0.1, (options, measured, counted)
-    assert len(done.stdout.splitlines()) == 2
+        assert abs(measured / counted - 1) < 0.1, (FRESH[number], measured, counted)
 
 
 # Errors
@@ -427,4 +449,4 @@ def test_training_of_other_kinds_is_not_counted():
 
 
 if __name__ == "__main__":
-    measure_here(json.loads(sys.argv[1]))
+    measure_each(json.loads(sys.argv[1]))

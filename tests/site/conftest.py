@@ -1,5 +1,6 @@
 import functools
 import http.server
+import json
 import os
 import shutil
 import subprocess
@@ -37,11 +38,15 @@ def story_results(story_run):
     return stories.results()
 
 
+def shared_folder(tmp_path_factory):
+    """A folder of this run that all its test processes see."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
 def built_once(tmp_path_factory, name, *options):
     """The site, built by the first of several test processes that comes here."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
+    shared = shared_folder(tmp_path_factory)
     folder = shared / name / "mhattn"
     with FileLock(shared / f"{name}.lock"):
         if not folder.is_dir():
@@ -95,6 +100,25 @@ def browser():
         chromium.close()
 
 
+@pytest.fixture(scope="session")
+def visits(browser, home, tmp_path_factory):
+    """What `visits.visit` noted on a page: by the first of several test processes that asks."""
+    from visits import visit
+
+    shared = shared_folder(tmp_path_factory) / "visits"
+    shared.mkdir(exist_ok=True)
+
+    @functools.cache
+    def visited(place):
+        file = shared / f"{place.replace('/', '.')}json"
+        with FileLock(f"{file}.lock"):
+            if not file.is_file():
+                file.write_text(json.dumps(visit(browser, home, place)), encoding="utf-8")
+        return json.loads(file.read_text(encoding="utf-8"))
+
+    return visited
+
+
 @pytest.fixture
 def open_page(browser, home):
     """Opens a page of the site in a fresh profile, and closes it after the test."""
@@ -111,3 +135,12 @@ def open_page(browser, home):
     yield open_
     for context in contexts:
         context.close()
+
+
+def pytest_collection_modifyitems(items):
+    """What needs the built site comes first: while one process builds it, the others go on."""
+    for number, item in enumerate(items):
+        needs = getattr(item, "fixturenames", ())
+        if "site" in needs and "browser" not in needs:
+            items.insert(0, items.pop(number))
+            return

@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 import torch
-from test_access import VIOLATIONS, axe
 from test_site import address, each_language, html
+from visits import VIOLATIONS, axe
 
 from mhattn.models import load_e5, load_gguf
 

@@ -1,6 +1,5 @@
 """The built site in a headless browser: what a reader meets."""
 
-import functools
 import gzip
 from urllib.parse import urlsplit
 
@@ -12,49 +11,22 @@ from mhattn import COLORS
 PAGE_LIMIT = 160_000  # bytes over the wire, gzipped
 
 
-OPEN_DETAILS = "document.querySelectorAll('details').forEach(each => each.open = true)"
-SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
-    [...document.querySelectorAll('body *')]
-        .filter(each => each.getBoundingClientRect().right > innerWidth)
-        .map(each => each.outerHTML.slice(0, 120)).slice(0, 5)"""
-
-
-@pytest.fixture(scope="module")
-def visit(browser, home):
-    """What happens at a first visit on a phone: noise, requests, and whether the page fits."""
-
-    @functools.cache
-    def visited(language, name):
-        context = browser.new_context(viewport={"width": 360, "height": 740})
-        page, noise, requests = context.new_page(), [], []
-        page.on("console", lambda m: m.type in ("error", "warning") and noise.append(m.text))
-        page.on("pageerror", lambda error: noise.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
-        page.goto(home + address(language, name), wait_until="networkidle")
-        page.evaluate(OPEN_DETAILS)
-        sideways = page.evaluate(SIDEWAYS)
-        context.close()
-        return noise, requests, sideways
-
-    return visited
-
-
 @each_side
-def test_page_is_quiet_stays_home_and_fits_a_phone(visit, home, language, page):
-    noise, requests, sideways = visit(language, page)
-    assert noise == []
-    assert [url for url in requests if not url.startswith((home, "data:", "blob:"))] == []
-    assert not sideways, sideways
+def test_page_is_quiet_stays_home_and_fits_a_phone(visits, language, page):
+    found = visits(address(language, page))
+    assert found["noise"] == []
+    ours = (found["home"], "data:", "blob:")
+    assert [url for url in found["requests"] if not url.startswith(ours)] == []
+    assert not found["sideways"], found["sideways"]
 
 
-def test_pages_are_light(visit, site, home, tmp_path_factory):
+def test_pages_are_light(visits, site, tmp_path_factory):
     """HTML, styles, scripts and fonts of a first visit, gzipped; images apart."""
     table = {}
     for side in SIDES:
-        weight = 0
-        for url in {
-            urlsplit(url)._replace(fragment="", query="").geturl() for url in visit(*side)[1]
-        }:
+        weight, found = 0, visits(address(*side))
+        home, urls = found["home"], map(urlsplit, found["first requests"])
+        for url in {url._replace(fragment="", query="").geturl() for url in urls}:
             file = target_file(site, url.removeprefix(home)) if url.startswith(home) else None
             if file and file.suffix in (".html", ".css", ".js", ".woff2"):
                 weight += len(gzip.compress(file.read_bytes()))
@@ -68,27 +40,11 @@ def test_pages_are_light(visit, site, home, tmp_path_factory):
     assert {name: weight for name, weight in table.items() if weight >= PAGE_LIMIT} == {}
 
 
-COPY_BUTTON = "section.language-python :is(button[data-md-type=copy], button.md-clipboard)"
-COPY = "([selector, n]) => document.querySelectorAll(selector)[n].click()"
-
-
 @each_side
-def test_copy_buttons_copy_the_code(open_page, site, home, language, page):
-    opened = open_page(address(language, page))
-    opened.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=home)
-    opened.evaluate(OPEN_DETAILS)
-    buttons = opened.locator(COPY_BUTTON)
-    if code := blocks(site, language, page):
-        buttons.first.wait_for()
-        buttons.first.click()
-        assert opened.evaluate("navigator.clipboard.readText()") == code[0]
-    all_there = "([buttons, count]) => document.querySelectorAll(buttons).length == count"
-    opened.wait_for_function(all_there, arg=[COPY_BUTTON, len(code)])
-    copied = []
-    for number in range(len(code)):  # each a gesture of its own: one lets a page copy for 5 s
-        opened.evaluate(COPY, [COPY_BUTTON, number])
-        copied.append(opened.evaluate("navigator.clipboard.readText()"))
-    assert copied == code
+def test_copy_buttons_copy_the_code(visits, site, language, page):
+    found, code = visits(address(language, page)), blocks(site, language, page)
+    assert found["copied"] == code
+    assert found["clicked"] == (code[0] if code else None)  # by a mouse
 
 
 @pytest.mark.parametrize(

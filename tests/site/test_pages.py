@@ -1,6 +1,7 @@
 """Pages: equal skeletons in both languages, nothing unshown or unknown, clean Chinese prose."""
 
 import copy
+import functools
 import importlib.util
 import re
 import tomllib
@@ -34,6 +35,7 @@ def parts(language, page, kind):
     return [part for part in skeleton(read_page(DOCS / language / page)) if part.kind == kind]
 
 
+@functools.cache
 def values(language, kind):
     return {part.value for page in PAGES for part in parts(language, page, kind)}
 

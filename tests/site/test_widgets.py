@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 from mhsite.source import shown_section
-from test_access import VIOLATIONS, axe
 from test_site import SIDES, address, each_language, html
+from visits import READ, VIOLATIONS, axe
 
 from mhattn import MultiHeadAttention, trace
 
@@ -241,25 +241,6 @@ def test_reader_steps_through_the_online_softmax(open_page, language):
     assert rows.count() == 4
 
 
-READ = """() => [...document.querySelectorAll('[data-grid]')].map(grid => {
-    const { shape } = JSON.parse(grid.dataset.grid)
-    if (!shape) return [...grid.tBodies[0].rows].map(row => [...row.cells].slice(1).map(cell => {
-        cell.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))
-        const lit = [...grid.querySelectorAll('th.mh-row, th.mh-column')]
-        return [grid.parentElement.nextElementSibling.innerText, ...lit.map(each => each.innerText)]
-    }))
-    const svg = grid.ownerSVGElement
-    const [left, top, right, bottom] = grid.dataset.box.split(' ').map(Number)
-    const middles = (start, end, count) =>
-        Array.from({ length: count }, (_, i) => start + (end - start) * (i + 0.5) / count)
-    return middles(top, bottom, shape[0]).map(y => middles(left, right, shape[1]).map(x => {
-        const at = new DOMPoint(x, y).matrixTransform(svg.getScreenCTM())
-        const [clientX, clientY] = [at.x, at.y]
-        svg.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY }))
-        const lit = ['text.mh-key', 'text.mh-query'].map(each => svg.querySelector(each))
-        return [svg.nextElementSibling.innerText, ...lit.map(each => each?.textContent ?? '␣')]
-    }))
-})"""
 # Of each table and map of a page: what its numbers are, its queries and keys, and who may see whom.
 GRIDS = {
     "attention": ("ask offer", [("score", "Q, K, every"), ("weight", "Q, K, every")]),
@@ -329,7 +310,7 @@ def map_lines(language, numbers, rows, words):
 
 @pytest.mark.parametrize("name", GRIDS)
 @each_language
-def test_every_cell_of_the_road_says_what_python_says(open_page, language, name):
+def test_every_cell_of_the_road_says_what_python_says(visits, language, name):
     sections, grids = GRIDS[name]
     namespace = {}
     for section in ("sentence", *sections.split()):
@@ -337,8 +318,7 @@ def test_every_cell_of_the_road_says_what_python_says(open_page, language, name)
     every = torch.ones(6, 6, dtype=torch.bool)
     namespace |= {"every": every, "ones": every.tril(), "mask": every.tril()}
     words = namespace["words"]
-    page = open_page(address(language, f"{name}.md"))
-    found = page.evaluate(READ)
+    found = visits(address(language, f"{name}.md"))["cells"]
     for (kind, expression), cells in zip(grids, found, strict=True):
         value = eval(expression, namespace)
         if kind == "shares":
@@ -361,19 +341,19 @@ def test_only_pages_with_grids_load_their_script(site):
     assert pages > {"attention.md", "masks.md", "why-heads.md", "build-and-train.md"}
 
 
-def test_every_cell_of_the_site_has_a_query_and_a_key(open_page, site):
+def test_every_cell_of_the_site_has_a_query_and_a_key(visits, site):
     """Each row of a grid has its words, each column its own."""
     wrong = {}
     for language, page in with_grids(site):
-        opened = open_page(address(language, page))
-        for number, rows in enumerate(opened.evaluate(READ)):
+        found = visits(address(language, page))["cells"]
+        assert len(found) == len(html(site, language, page).select("[data-grid]"))
+        for number, rows in enumerate(found):
             keys = [[key for _, key, _ in row] for row in rows]
             queries = [{query for _, _, query in row} for row in rows]
             same = all(row == keys[0] for row in keys) and all(len(row) == 1 for row in queries)
             said = all(query in line and key in line for row in rows for line, key, query in row)
             if not (same and said and all(keys[0])):
                 wrong[language, page, number] = rows[0]
-        opened.context.close()
     assert wrong == {}
 
 

@@ -328,6 +328,7 @@ def train_together(
     lr: float = 0.005,
     batch: int = 16,
     every: int = 10,
+    rounded: bool = False,
 ) -> Iterator[int]:
     """Train models of one shape side by side, with Adam, and stop from time to time.
 
@@ -341,6 +342,9 @@ def train_together(
         lr: the learning rate of Adam.
         batch: sequences that each model sees in a step.
         every: how many steps lie between two stops.
+        rounded: whether the parameters are rounded to ten binary places after every fifth step.
+            Another processor rounds sums otherwise, and where a model magnifies that from step to
+            step, other parameters come out there. Like this, in float64, the same do.
 
     Returns:
         An iterator over the steps at which training stops, to look at the models: 0, before the
@@ -364,7 +368,7 @@ def train_together(
     for name, number in {"steps": steps, "batch": batch, "every": every}.items():
         check.at_least(name, number, 1)
     check.at_least("the number of models", len(models), 1)
-    return training(models, draw, steps, lr, batch, every)
+    return training(models, draw, steps, lr, batch, every, rounded)
 
 
 def training(
@@ -374,6 +378,7 @@ def training(
     lr: float,
     batch: int,
     every: int,
+    rounded: bool,
 ) -> Iterator[int]:
     params, _ = stack_module_state(list(models))  # each (N, ...)
     optimizer = torch.optim.Adam(params.values(), lr=lr)
@@ -392,6 +397,9 @@ def training(
             optimizer.zero_grad()
             vmap(loss)(params, tokens, target).sum().backward()
             optimizer.step()
+            if rounded and step % 5 == 4:
+                for param in params.values():
+                    param.data = (param.data * 2**10).round() / 2**10
     # --8<-- [end:train_together]
 
 

@@ -150,6 +150,7 @@ def train_recall(
     lr: float = 0.01,
     batch: int = 16,
     first: bool = False,
+    rounded: bool = False,
 ) -> None:
     """Train models of one shape side by side on `named_values`, in place, with Adam.
 
@@ -159,7 +160,12 @@ def train_recall(
         steps: how often Adam steps.
         lr: the learning rate of Adam.
         batch: sequences that each model sees in a step.
+<<<<<<< a78906ef89ad64ce31985711f13e88c7091cf7cd
         first: whether the answer is the first value that the name was given, or the latest one.
+=======
+        first: as in `named_values`.
+        rounded: whether the parameters are rounded from time to time, as in `train_together`.
+>>>>>>> d6e378afa69729b41d4a799872738af132e5f83d
 
     Raises:
         TypeError: length, steps or batch is not an integer.
@@ -171,8 +177,9 @@ def train_recall(
     """
     check.at_least("length", length, 1)
     draw = partial(named_values, length=length, first=first)
+    train = partial(train_together, steps=steps, lr=lr, batch=batch, every=steps, rounded=rounded)
     with sdpa_kernel(SDPBackend.MATH):  # fused kernels can't be stacked
-        for _ in train_together(models, draw, steps=steps, lr=lr, batch=batch, every=steps):
+        for _ in train(models, draw):
             pass
     # --8<-- [end:train_recall]
 

@@ -1,5 +1,7 @@
 """Against hand-written grammars, a planted circuit, the definitions in loops, one training each."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -208,7 +210,8 @@ def test_losses_are_the_mean_over_what_is_asked():
     torch.testing.assert_close(lookup_losses(logits, target), torch.stack(right).mean())
 
 
-def test_training_together_is_training_one_by_one():
+@pytest.mark.parametrize("rounded", [False, True])
+def test_training_together_is_training_one_by_one(rounded):
     torch.manual_seed(2)
     together = [AttentionOnly(5, 7, embed_dim=6, num_heads=3).double() for _ in range(3)]
     alone = [AttentionOnly(5, 7, embed_dim=6, num_heads=3).double() for _ in range(3)]
@@ -221,7 +224,8 @@ def test_training_together_is_training_one_by_one():
         return seen[-1]
 
     tokens = torch.randint(5, (2, 7))
-    for step in train_together(together, draw, steps=11, lr=0.01, batch=13, every=4):
+    options = {"steps": 11, "lr": 0.01, "batch": 13, "every": 4, "rounded": rounded}
+    for step in train_together(together, draw, **options):
         stops.append(step)
         with torch.no_grad():
             found.append([model(tokens) for model in together])
@@ -241,6 +245,30 @@ def test_training_together_is_training_one_by_one():
             logits = model(seen[step].tokens[mine])
             lookup_losses(logits, seen[step].target[mine]).backward()
             optimizer.step()
+            if rounded and step in (4, 9):  # the fifth and the tenth
+                for p in model.parameters():
+                    p.data = (1024 * p.data + 0.5).floor() / 1024
+
+
+def trained_from(shift, rounded):
+    """The parameters of a model of two layers that starts a rounding error away."""
+    torch.manual_seed(3)
+    model = AttentionOnly(5, 7, embed_dim=6, num_heads=3).double()
+    for p in model.parameters():
+        p.data += shift
+    draw = partial(previous_tokens, length=7, letters=5)
+    for _ in train_together([model], draw, steps=10, batch=3, rounded=rounded):
+        pass
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_rounded_training_forgets_a_rounding_error():
+    plain = [trained_from(shift, rounded=False) for shift in (0, 1e-14)]
+    rounded = [trained_from(shift, rounded=True) for shift in (0, 1e-14)]
+    assert not plain[0].equal(plain[1])
+    assert rounded[0].equal(rounded[1])
+    assert (1024 * rounded[0]).frac().count_nonzero() == 0
+    assert 0 < (rounded[0] - plain[0]).abs().max() < 0.01
 
 
 def test_training_finds_the_previous_token():

@@ -112,6 +112,14 @@ def test_training_is_adam_on_the_questions():
         torch.testing.assert_close(trained, expected, atol=2e-4, rtol=0)
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+def test_training_rounds_if_asked(rounded):
+    model = RecallModel([Rotary(8)])
+    train_recall([model], length=7, steps=5, batch=3, rounded=rounded)
+    fractions = torch.cat([(1024 * p).frac().flatten() for p in model.parameters()])
+    assert (fractions.count_nonzero() == 0) == rounded
+
+
 def test_models_learn_side_by_side_and_remain_different():
     torch.manual_seed(0)
     models = [RecallModel([Rotary(8)]) for _ in range(2)]

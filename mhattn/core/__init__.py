@@ -5,7 +5,8 @@
 - `fused`: the same by torch's kernels, which never hold all scores.
 - `positions`: how a layer learns where its tokens stand; `frequencies`: how fast rotary pairs turn.
 - `cache`: what is kept of earlier tokens.
-- `modules`: `MultiHeadAttention`, the layer that puts all of this together.
+- `modules`: `MultiHeadAttention`, the layer that puts all of this together; `asking`: how it calls
+  what it attends with.
 - `gradients`: the backward pass, by hand.
 - `checks`: what refuses arguments that do not fit.
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, Self, overload
 import torch
 from torch import Tensor, nn
 
-from mhattn.asking import Asked, arguments_of, name_of, taking_all
 from mhattn.core import checks as check
+from mhattn.core.asking import Asked, arguments_of, name_of, taking_all
 from mhattn.core.cache import KVCache, LinearState, keep_to_one_layer
 from mhattn.core.functional import attention, merge_heads, split_heads
 from mhattn.core.positions import Attended, Position, Positions

@@ -160,12 +160,8 @@ def train_recall(
         steps: how often Adam steps.
         lr: the learning rate of Adam.
         batch: sequences that each model sees in a step.
-<<<<<<< a78906ef89ad64ce31985711f13e88c7091cf7cd
         first: whether the answer is the first value that the name was given, or the latest one.
-=======
-        first: as in `named_values`.
         rounded: whether the parameters are rounded from time to time, as in `train_together`.
->>>>>>> d6e378afa69729b41d4a799872738af132e5f83d
 
     Raises:
         TypeError: length, steps or batch is not an integer.

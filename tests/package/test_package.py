@@ -26,28 +26,9 @@ DOORS = ["mhattn", *(f"mhattn.{floor}" for floor in FLOORS)]
 DRAWS_OR_TIMES = {"show.plots", "show.gallery", "show.gallery_page", "inside.timing"}
 DRAWING = {"show.plots", "show.gallery_page"}
 
-<<<<<<< 8ffb53cc1255694d11f49cfea2db9f0de3e041bb
 
 def file_of(module):
     return PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
-=======
-# Who may import whom: each layer those before it. A module that is not named belongs to the
-# last layer, looking inside, whose modules may import everything but DRAWS_OR_TIMES.
-LAYERS = [
-    {"integers"},
-    {"checks", "costs"},
-    {"frequencies"},
-    {"masks"},
-    {"fused"},
-    {"functional"},
-    {"positions", "sparse", "linear", "cache", "relative_blocks", "quantisation", "topk"},
-    {"asking"},
-    {"modules", "latent", "relative", "flex", "delta", "normed"},
-]
-GALLERY = {"gallery", "gallery_page"}  # a command, which draws
-DRAWS_OR_TIMES = {"plots", "timing"} | GALLERY
-WITHOUT_TORCH = {"integers", "costs", "model_costs", "model_sizes", "layer_costs", "layer_peaks"}
->>>>>>> 39d9b2a9cd59d5666f898d853c668c4ffc9c27b9
 
 
 def imported(module):

@@ -821,7 +821,7 @@ def packed_layer(**options: object) -> nn.Module:
     return made
 
 
-NO_COPY = (NotImplementedError, "OpaqueTensorImpl")
+UNSAVED = (TypeError, "^a PackedLinear can.t be saved")
 NO_GRADIENT = (ValueError, "x must not need a gradient of a packed layer")
 ONLY_SINGLE = (TypeError, r"must be a tensor of torch.float32, got torch.b?float16")
 LAYERS |= {
@@ -836,7 +836,7 @@ LAYERS |= {
         | NO_POSITION
         | dict.fromkeys(("gradients", "sample gradients", "trace"), NO_GRADIENT)
         | dict.fromkeys(("half precision", "autocast"), ONLY_SINGLE)
-        | {"copies": NO_COPY}
+        | dict.fromkeys(("copies", "state"), UNSAVED)
         | {"empty memory": (ValueError, "^linear must be in float32 on the CPU, got .* on meta")},
         absent=SAME_TYPES | {"flops": "those of the plain layer", "peaks": "those of plain"},
     )

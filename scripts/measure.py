@@ -9,6 +9,7 @@ scripts/measuring; with names, only those, where `variants` is all whose names b
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 
 import torch
@@ -38,7 +39,8 @@ def main() -> int:
         with torch.no_grad():
             where = [options.device] if name in ANYWHERE else []
             measured = BENCHMARKS[name](options.rounds, *where)
-        about = provenance(options.rounds, options.device) | measured.pop("provenance", {})
+        code = inspect.getsourcefile(BENCHMARKS[name])
+        about = provenance(options.rounds, code, options.device) | measured.pop("provenance", {})
         path = write(name, {"provenance": about, **measured})
         print(f"{name}: {len(measured['rows'])} rows, filed under {path.parent.name}")
     return 0

@@ -31,8 +31,8 @@ def commit() -> str:
     return head + ("-dirty" if changed else "")
 
 
-def provenance(rounds: int, device: str = "cpu") -> dict:
-    """What the numbers were made with; ``device`` is torch's name of it."""
+def provenance(rounds: int, code: str, device: str = "cpu") -> dict:
+    """What the numbers were made with: a file of this project; ``device`` is torch's name of it."""
     about = {"device": processor(), "cores": os.cpu_count()}
     if device != "cpu":
         name = torch.cuda.get_device_name(device)
@@ -42,6 +42,7 @@ def provenance(rounds: int, device: str = "cpu") -> dict:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "commit": commit(),
+        "code": Path(code).relative_to(ROOT).as_posix(),
         "date": datetime.now(UTC).date().isoformat(),
         "rounds": rounds,
     }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mhsite.settings import settings
-from mhsite.source import DOCS, ROOT, SourceError, of_file
+from mhsite.source import DOCS, SourceError, of_file
 
 FOLDER = DOCS / "data" / "measured"
 OF_TEXT = "amd-epyc"  # the device that the pages' text is about: its tables come first
@@ -36,7 +36,7 @@ UNITS = {
     "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
 }
 PROVENANCE = {  # of these, whoever measures must say: all that are not in MORE
-    **{name: str for name in ("device", "python", "torch", "commit", "date")},
+    **{name: str for name in ("device", "python", "torch", "commit", "code", "date")},
     **{"threads": (int, str), "rounds": int, "cores": int, "host": str, "cuda": str},
 }
 
@@ -126,7 +126,7 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
         which = FIRST[language] if file.parent.name == OF_TEXT else ""
         tables.append(f"**{about['device']}**{which}\n{{ .mh-device }}")
         tables.append(table_of(measured, headings))
-        tables.append(origin(measured, language, url(path), code_url(name, about["commit"])))
+        tables.append(origin(measured, language, url(path), code_url(about)))
     return "\n\n".join(tables[1:] if len(tables) == 3 else tables)
 
 
@@ -170,20 +170,10 @@ def origin(measured: dict, language: str, data: str, code: str) -> str:
     return f"{text}\n{{ .mh-measured }}"
 
 
-def code_url(name: str, commit: str) -> str:
+def code_url(about: dict) -> str:
     """The script that measured a table, as it was then: no page shows it."""
-    start = f"\n@benchmark\ndef {name.replace('-', '_')}("
-    scripts = sorted((ROOT / "scripts").glob("*.py"))
-    holding = [file.name for file in scripts if start in _text(file)]
-    if not holding:
-        raise SourceError(f"no script has a benchmark {name!r}")
     repository = settings()["repo_url"].rstrip("/")
-    return f"{repository}/blob/{commit.removesuffix('-dirty')}/scripts/{holding[0]}"
-
-
-@of_file
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    return f"{repository}/blob/{about['commit'].removesuffix('-dirty')}/{about['code']}"
 
 
 def cell(value: object, unit: str) -> str:

@@ -20,6 +20,7 @@ from torch import nn
 
 from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention, pack_linears
 from mhattn.core import LinearState, Position, fused_attention, yarn_frequencies
+from mhattn.costs.layer_costs import UNCOUNTED
 from mhattn.lessons import AttentionOnly, GatherModel, RecallModel
 from mhattn.models import Encoder, EncoderBlock, LanguageModel, LanguageModelBlock, PackedLinear
 from mhattn.variants import (
@@ -174,6 +175,11 @@ class Entry:
         """For self-attention, where the layer takes the key from the query."""
         return inputs[:1] if self.inputs is of_tokens else inputs
 
+    def kinds(self) -> dict[str, dict[str, object]]:
+        """Its kinds of LayerCost, or what LayerCost knows of that it does not count."""
+        names = [getattr(thing, "__name__", "") for thing in self.of]
+        return self.costs or {name: {} for name in names if name in UNCOUNTED}
+
     def can(self, duty: str) -> bool:
         return duty not in self.cannot and duty not in self.absent
 
@@ -232,6 +238,7 @@ IN_ITS_LAYER = dict.fromkeys(("compile", "export"), "its layer goes through the 
 NO_MASK = dict.fromkeys(("mask of keys", "mask of pairs", "nothing to attend"), unknown("mask"))
 NO_WEIGHTS = {"weights": unknown("return_weights")}
 NO_DROPOUT = {"dropout": unknown("dropout")}
+ONE_LENGTH = {"export": (AssertionError, "^Guard failed: .* == 41$")}
 NO_CHOICE = {"all keys": unknown("is_causal")}
 SAME_LENGTH = {
     "shorter": (ValueError, "as (many|long)"),
@@ -408,7 +415,7 @@ FUNCTIONS = {
         graph_for_each_length=True,
         formula=of_heads(formulas.linear),
         default=True,
-        cannot=SAME_LENGTH | NO_CHOICE | NO_MASK | NO_WEIGHTS | NO_DROPOUT,
+        cannot=ONE_LENGTH | SAME_LENGTH | NO_CHOICE | NO_MASK | NO_WEIGHTS | NO_DROPOUT,
         typed="recurrent_linear_attention(x, x, x)",
     ),
     "gated_delta_attention()": function(
@@ -520,7 +527,7 @@ SAME_TYPES = {"types": "its forward is that of the plain layer"}
 # Blocks are computed again for their gradients, by hooks that torch.func does not know yet.
 NO_HOOKS = {"sample gradients": (RuntimeError, "don't yet support saved tensor hooks")}
 SAME_GRAPH = dict.fromkeys(("compile", "export"), "the graph is that of the entry before it")
-NO_KIND = dict.fromkeys(("flops", "peaks"), (ValueError, "^kind must be one of .*, got "))
+NO_KIND = dict.fromkeys(("flops", "peaks"), (ValueError, "^kind must be one of .*, got '\\w+'; .+"))
 
 
 def rotary(frequencies: torch.Tensor | None = None) -> Callable[..., Position]:
@@ -619,7 +626,7 @@ LAYERS = {
         tiled_attention,
         attend=attending(functools.partial(tiled_attention, block_size=BLOCK)),
         graph_for_each_length=True,
-        cannot=NO_POSITION | cannot("tiled_attention", "return_weights", "dropout"),
+        cannot=ONE_LENGTH | NO_POSITION | cannot("tiled_attention", "return_weights", "dropout"),
         costs={"tiled": {}},
         absent=SAME_TYPES,
     ),

@@ -39,7 +39,7 @@ import mhattn
 from mhattn import trace
 from mhattn.core import Position
 from mhattn.costs import LayerCost, peak_activation_bytes
-from mhattn.costs.layer_costs import KINDS
+from mhattn.costs.layer_costs import COUNTED, KINDS, UNCOUNTED
 from mhattn.costs.layer_peaks import MOMENTS
 from mhattn.inside import measure_flops, peak_bytes
 from mhattn.inside.tracing import NAMES
@@ -127,7 +127,12 @@ def test_a_layer_that_is_missing_is_seen():
 def test_lists_by_kind_are_those_of_the_table():
     kinds = [kind for entry in TABLE.values() for kind in entry.costs]
     assert sorted(kinds) == sorted(KINDS)
-    assert MOMENTS.keys() == KINDS.keys()
+    assert MOMENTS.keys() == KINDS.keys() == COUNTED.keys()
+    for entry in TABLE.values():
+        names = {thing.__name__ for thing in entry.of}
+        assert {COUNTED[kind] for kind in entry.costs} <= names | {"attention"}, entry.name
+    known = {thing.__name__ for entry in TABLE.values() for thing in entry.of}
+    assert UNCOUNTED.keys() <= known
 
 
 def test_every_function_that_a_layer_attends_with_is_a_step_of_its_trace():
@@ -699,7 +704,7 @@ def self_attention(entry, tokens):
 
 @duty("flops")
 def test_flops_are_those_of_the_closed_form(entry):
-    for kind, options in (entry.costs or {entry.name: {}}).items():
+    for kind, options in entry.kinds().items():
         for is_causal in entry.ways():
             cost = cost_of(entry, kind, N, is_causal)
             module, x = self_attention(entry, N)
@@ -712,7 +717,7 @@ def test_flops_are_those_of_the_closed_form(entry):
 @duty("peaks")
 def test_peaks_are_those_that_are_counted(entry):
     """But for buffers that do not grow with the tokens."""
-    for kind, options in (entry.costs or {entry.name: {}}).items():
+    for kind, options in entry.kinds().items():
         is_causal, tokens = entry.ways()[-1], MAX
         cost = cost_of(entry, kind, tokens, is_causal)
         module, x = self_attention(entry, tokens)

@@ -164,9 +164,9 @@ def origin(measured: dict, language: str, data: str, code: str) -> str:
     about, more = measured["provenance"], MORE[language]
     said = {name: more[name].format(about[name]) if name in about else "" for name in more}
     device = about["device"] + said["cores"] + said["host"]
-    shown = about | {"device": device, "torch": about["torch"] + said["cuda"]}
+    shown = about | {"device": device, "torch": about["torch"] + said["cuda"], "data": data}
     timed = any(isinstance(value, list) for row in measured["rows"] for value in row)
-    text = (MEASURED if timed else COUNTED)[language].format(**shown, data=data, code=code)
+    text = (MEASURED if timed else COUNTED)[language].format(**shown | {"code": code})
     return f"{text}\n{{ .mh-measured }}"
 
 

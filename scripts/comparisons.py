@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import models
 import peers as builders
 import torch
 import torch.nn.functional as F
+from mhsite import models
 from mhsite.source import DOCS
 from rounds import EMBED_DIM, anywhere, benchmark, quartiles, ratios
 from torch import Tensor, nn

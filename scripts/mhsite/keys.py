@@ -129,7 +129,7 @@ def imported(text: str) -> frozenset[tuple[str, ...]]:
 
     Everything is ``()``: of an import under another name nobody can say what is used.
     """
-    found = {tuple(use[1:].split(".")) for use in USE.findall(text)}
+    found = {tuple(use[1:].split(".")) for use in USE.findall(IMPORT.sub("", text))}
     for match in IMPORT.finditer(text):
         room = tuple(match["of"].split(".")[1:])
         names = re.sub(r"#[^\n]*", "", match["many"] or match["few"] or "*")

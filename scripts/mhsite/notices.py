@@ -9,37 +9,44 @@ from mhsite.page import Page
 from mhsite.source import STORIES, told_in
 
 COMPUTING = {
-    "en": "This machine is computing what this page shows, and draws its figures. Outputs are those "
-    "that the story's file expects. Stories done: {}.",
-    "zh": "本机正在运行这一页的代码并绘图。目前显示的输出来自代码文件中的预期结果。已完成的代码文件：{}。",
+    "en": "This machine is computing the numbers and figures of this page. Until it is done, outputs "
+    "are those that the page's file expects. Done: {} stories.",
+    "zh": "本机正在计算这一页的数字和图。算完之前，显示的输出是文件中写好的预期结果。已算完：{} 页。",
 }
 FAILED = {
-    "en": "The code of this page could not run here. Outputs are those that the story's file "
-    "expects, and figures are missing.",
-    "zh": "这一页的代码未能在本机运行。显示的输出来自代码文件中的预期结果，图也缺失。",
+    "en": "The code of this page failed here. Outputs are those that its file expects, and figures "
+    "are missing.",
+    "zh": "这一页的代码在本机运行失败：显示的输出是文件中写好的预期结果，图也缺失。",
 }
 DIFFERS = {
     "en": "On this machine the code prints something else than this page says.",
     "zh": "在本机上，代码打印的结果与这一页所写的不同。",
 }
 ELSEWHERE = {"en": "Computed with {}.", "zh": "计算环境：{}。"}
+# The number is of when the page was built; `mhsite.serve` writes the newest one beside the site.
+COUNT = """<script>(async function count() {
+  const answer = await fetch("FILE").catch(() => null)
+  if (answer?.ok) document.querySelector(".mh-done").textContent = await answer.text()
+  setTimeout(count, 3000)
+})()</script>"""
 WHO = "Python {Python}, torch {torch} on {system} {machine}"
 
 
-def of(page: Page) -> str:
-    """The notices of a page, the worst first."""
+def of(page: Page, file: str) -> str:
+    """The notices of a page, the worst first; at ``file`` stands how many stories are done."""
     names = stories(page)
     failed = [text for name in names if (text := results.failure(name))]
     differ = [text for name in names for text in results.differences(name)]
     found = _warning(FAILED[page.language], failed) + _warning(DIFFERS[page.language], differ)
     if any(results.is_missing(name) and not results.failure(name) for name in names):
         found += _note(COMPUTING[page.language].format(progress()))
+        found += COUNT.replace("FILE", file)
     others = {WHO.format(**who) for name in names if (who := results.elsewhere(name))}
     return found + "".join(_note(ELSEWHERE[page.language].format(who)) for who in sorted(others))
 
 
 def progress() -> str:
-    """How many stories are done: `mhsite.serve` puts the newest number in the old one's place."""
+    """How many stories are done."""
     return '<span class="mh-done">{} / {}</span>'.format(*results.done())
 
 

@@ -111,7 +111,8 @@ def about(page: Page, address: Callable[[str], str]) -> str:
         links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
         parts.append(DOWNLOADS[page.language].format(*links))
     line = f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
-    return line + notices.of(page)
+    up = "" if page.language == "en" else "../"
+    return line + notices.of(page, address(f"{up}progress.txt"))
 
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:

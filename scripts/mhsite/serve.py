@@ -24,9 +24,10 @@ from mhsite import data, notices, results, running, with_mkdocs
 from mhsite.page import Page, language, page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
 
-# MkDocs warns that its navigation will be wrong. Ours has every title: `with_mkdocs.navigation`.
+# Of a build of a few pages MkDocs warns that its navigation will be wrong. Ours has every title:
+# `with_mkdocs.navigation`. And nobody wants to read how long each took.
 logging.getLogger("mkdocs.commands.build").addFilter(
-    lambda record: "'dirty' build" not in str(record.msg)
+    lambda record: not re.search("'dirty' build|Documentation built", str(record.msg))
 )
 AT_ONCE = 2.0  # seconds that pages may take which are built together
 POLL = re.compile(r"/livereload/(\d+)/(\d+)")  # the version and the moment that a page was sent at
@@ -52,6 +53,7 @@ class Site:
         self.faults: dict[Path, str] = {}
         self.to_index: set[str] = set()  # languages
         self.each, self.ended, self.run = 0.5, False, None
+        self.told, self.start_time = False, time.monotonic()
         self.addresses: dict[str, Path] = {}
         self.renew(pages_in_order())
         self.threads = [threading.Thread(target=w, daemon=True) for w in (self.build, self.compute)]
@@ -118,6 +120,7 @@ class Site:
             self.each = (time.monotonic() - start) / len(pages)
             if not self.waiting:
                 self.index()
+                self.tell()
 
     def next_pages(self) -> list[Path]:
         """The pages of one language to be built together, or none at the end."""
@@ -163,6 +166,13 @@ class Site:
             except SourceError as error:
                 say(error.message)
         self.to_index.clear()
+
+    def tell(self) -> None:
+        """Say in the terminal that all is there, once."""
+        if not self.told:
+            took = time.monotonic() - self.start_time
+            print(f"all {len(self.built)} pages are there, after {took:.0f} s", file=sys.stderr)
+        self.told = True
 
     # Stories
 

@@ -24,7 +24,8 @@ def main() -> int:
     site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", options.site_dir]
     if options.engine == "zensical":
         site = [sys.executable, "-m", "mhsite.with_zensical", options.site_dir]
-    path = os.pathsep.join(filter(None, [str(ROOT / "scripts"), os.environ.get("PYTHONPATH")]))
+    ours = [str(ROOT), str(ROOT / "scripts")]  # not those of another clone
+    path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}
     return (
         subprocess.run(stories, cwd=ROOT).returncode

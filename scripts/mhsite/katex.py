@@ -91,9 +91,14 @@ def stylesheet() -> str:
     return re.sub(r',url\([^)]*\.(?:woff|ttf)\) format\("[^"]*"\)', "", css)
 
 
-def fonts() -> dict[str, bytes]:
-    """KaTeX's fonts, each with the characters alone that formulas rendered so far consist of."""
+def fonts(*, whole: bool = False) -> dict[str, bytes | Path]:
+    """KaTeX's fonts, each with the characters alone that formulas rendered so far consist of.
+
+    ``whole``: as they are, while there are formulas to come.
+    """
     paths = sorted((folder() / "dist" / "fonts").glob("*.woff2"))
+    if whole:
+        return {path.name: path for path in paths}
     return {path.name: _subset(path, frozenset(_characters)) for path in paths}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from itertools import chain, groupby
 from pathlib import Path
 
-from mhsite import data, search
+from mhsite import data
+from mhsite.api import api
 from mhsite.page import Block, Page, read
 from mhsite.source import address, of_file
 
@@ -53,7 +54,7 @@ def public(module: str) -> list[str]:
     """The functions and classes of a module that the reference has."""
     if module not in reference():
         return []
-    _, *members = search.api(module, "en")
+    _, *members = api(module, "en")
     return [name for location, name, _ in members if location == f"#{module}.{name}"]
 
 

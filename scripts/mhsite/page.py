@@ -78,7 +78,7 @@ class Page:
     def language(self) -> str:
         return language(self.path)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its path within its language's folder: ``labs/every-head.md``."""
         return self.path.relative_to(DOCS / self.language).as_posix()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 
-from mhsite import cells, data, katex, results
+from mhsite import cells, data, katex, notices, results
 from mhsite.page import Block, Page, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -20,13 +20,6 @@ NEEDS = {"en": ("Needs: ", ", "), "zh": ("先读：", "、")}
 DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
-}
-DID_NOT_RUN = {
-    "en": "This machine lacks the trained model that this page reads, so its code did not run. "
-    "Outputs are those of another machine, and figures are missing. To get the model, or to learn "
-    "why it cannot be had, run <code>python scripts/models.py</code>.",
-    "zh": "本机没有这一页要读取的训练好的模型，所以代码没有在这里运行：输出来自别的机器，图也缺失。"
-    "要获取模型，或查看为什么无法获取，请运行 <code>python scripts/models.py</code>。",
 }
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md")
@@ -118,15 +111,8 @@ def about(page: Page, address: Callable[[str], str]) -> str:
         links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
         parts.append(DOWNLOADS[page.language].format(*links))
     line = f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
-    return line + notice(page)
-
-
-def notice(page: Page) -> str:
-    """That the code of a page did not run, in a warning; nothing if it did."""
-    shown = (block.section.path.stem for block in page.walk() if block.kind == "include")
-    if not any(map(results.did_not_run, shown)):
-        return ""
-    return f'<div class="admonition warning"><p>{DID_NOT_RUN[page.language]}</p></div>'
+    up = "" if page.language == "en" else "../"
+    return line + notices.of(page, address(f"{up}progress.txt"))
 
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:

@@ -1,67 +1,119 @@
-"""What the stories gave, when they were run last: what each section printed and drew."""
+"""What the stories gave, when they were run last: what each section printed and drew.
+
+A build is strict: everything has run here, and printed what its file says. Who serves pages while
+writing is lenient: a story that has not run yet prints what its file says, and its figures are
+frames; one that ran in another environment is taken as it is.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+import re
+from functools import cache as kept
 from pathlib import Path
 
-import stories
+from mhsite import cache, keys, running, words
+from mhsite.frames import frame
+from mhsite.source import LABS, STORIES, Section, SourceError, of_file, told_in
 
-from mhsite import words
-from mhsite.source import LABS, ROOT, STORIES, Section, SourceError, of_file, told_in
-
-NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 420 40"></svg>'  # not drawn
-
-_folders: dict[str, Path] = {}
+_folders: dict[str, Path | None] = {}  # None: not run yet
+_places: dict[str, Path] = {}  # where the results of a story, as it is now, will be
+_failed: dict[Path, str] = {}  # why there are none at such a place
 
 
-def run(*, lenient: bool = False) -> dict[str, Path]:
-    """Run what is missing or stale; then the folder of each story's results.
+def device() -> str:
+    """Where labs compute."""
+    return keys.choose_device(os.environ.get("MHATTN_DEVICE", "cpu"))
 
-    Who reads at home has a processor of another kind: lenient, a story may print something else.
-    """
-    device = stories.choose_device(os.environ.get("MHATTN_DEVICE", "cpu"))
+
+def run() -> dict[str, Path]:
+    """Run what is missing or stale; then the folder of each story's results."""
     for _ in range(5):  # a story may change while it runs
-        if None not in (found := stories.results(device, lenient=lenient)).values():
+        if None not in (found := keys.results(device())).values():
             _folders.clear()
             _folders.update(found)
-            for difference in differences():
-                print(f"WARNING: {difference}", file=sys.stderr)
             return found
-        command = [sys.executable, ROOT / "scripts" / "stories.py", "--device", device]
-        command += ["--lenient"] * lenient
-        done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
-        if done.returncode:
-            raise SourceError(done.stdout or f"stories.py ended with code {done.returncode}")
+        if errors := running.run_stories(keys.all_stories(), device()):
+            raise SourceError("\n".join(errors))
     missing = [name for name, folder in found.items() if folder is None]
     raise SourceError(f"stories change, or lose their results, as fast as they run: {missing}")
 
 
-def folders() -> dict[str, Path]:
-    """Each story's results, as `run` found them."""
+def look() -> list[str]:
+    """Take what is filed, and run nothing; the stories that have changed since the last look."""
+    places = {story.stem: place for story, place in keys.result_folders(device()).items()}
+    found = {name: keys.filed(place, lenient=True) for name, place in places.items()}
+    changed = [name for name in found if _folders.get(name, "") != found[name]]
+    for mine, new in ((_folders, found), (_places, places)):
+        mine.clear()
+        mine.update(new)
+    return changed
+
+
+def take(story: Path, place: Path, error: str) -> bool:
+    """Take what a story has just given, or note why it gave nothing; unless it changed since."""
+    if _places.get(story.stem) != place:
+        return False
+    if error:
+        _failed[place] = error
+    else:
+        _folders[story.stem] = keys.filed(place, lenient=True)
+    return True
+
+
+def folders() -> dict[str, Path | None]:
+    """Each story's results, as `run` or `look` found them."""
     return _folders or run()
 
 
-def differences() -> list[str]:
-    """Where stories printed something else than their files, and so the pages, say."""
-    return [text for folder in _folders.values() for text in stories.differences(folder)]
+def missing() -> list[Path]:
+    """The stories that have not run, and have not failed."""
+    here = folders()
+    stories = (story for story in keys.all_stories() if story.stem in here)
+    return [s for s in stories if here[s.stem] is None and not failure(s.stem)]
 
 
-def did_not_run(name: str) -> bool:
-    """Was a story only filed as if it had run, since this machine lacks what it reads?"""
-    return name in _folders and bool(stories.lacked(_folders[name]))
+def done() -> tuple[int, int]:
+    """How many stories are done, failed ones as well, and how many there are."""
+    return len(folders()) - len(missing()), len(folders())
 
 
-def figures(language: str) -> dict[str, str]:
+def is_missing(name: str) -> bool:
+    """Has a story that is there no results?"""
+    return folders().get(name, Path()) is None
+
+
+def failure(name: str) -> str:
+    """Why a story gave nothing, if it did not for a reason."""
+    return _failed.get(_places.get(name), "") if is_missing(name) else ""
+
+
+def differences(name: str) -> list[str]:
+    """Where a story printed something else than its file, and so the page, says."""
+    folder = folders().get(name)
+    return cache.differences(folder, STORIES / f"{name}.pycon") if folder else []
+
+
+def elsewhere(name: str) -> dict[str, str]:
+    """The environment that a story's results come from, if it is not this one."""
+    folder = folders().get(name)
+    who = cache.about(folder).get("environment", {}) if folder else {}
+    return who if who not in ({}, _here()) else {}
+
+
+@kept
+def _here() -> dict[str, str]:
+    return keys.environment(device())
+
+
+def figures(language: str, only: set[str] | None = None) -> dict[str, str]:
     """Every figure under the name that pages give it, ``masks/picture.svg``, in a language."""
     names = [
         f"{name}/{path.name}"
-        for name in folders()
-        if not name.endswith(".zh")
-        for path in sorted(_folder(name, language).glob("*.svg"))
+        for name in _names(only)
+        if (folder := _folder(name, language))
+        for path in sorted(folder.glob("*.svg"))
     ]
     return {name: figure(name, language) for name in names}
 
@@ -69,32 +121,42 @@ def figures(language: str) -> dict[str, str]:
 def figure(target: str, language: str) -> str:
     """The SVG that a page shows as ``figures/masks/picture.svg``, with words in its language."""
     name = target.split("figures/")[-1].split("/")
-    if did_not_run(name[0]):
-        return NOTHING
-    path = _folder(name[0], language).joinpath(*name[1:])
+    story = told_in(language, name[0])
+    told = story in folders()
+    if is_missing(story := story if told else name[0]):
+        return frame(story, name[-1], language, waits=not failure(story))
+    folder = _folder(name[0], language)
+    path = folder.joinpath(*name[1:]) if folder else Path()
     if len(name) != 2 or not path.is_file():
         raise SourceError(f"no story draws {target}")
     svg = path.read_text(encoding="utf-8").strip()
-    told = told_in(language, name[0]) in folders()
     return svg if told else words.figure_in_chinese(name[0], svg)
 
 
-def files(language: str) -> dict[str, Path]:
+def files(language: str, only: set[str] | None = None) -> dict[str, Path]:
     """Every file that a story wrote for its page, under its name in the site's data/."""
     return {
         f"{name}/{path.name}": path
-        for name in folders()
-        if not name.endswith(".zh")
-        for path in sorted(_folder(name, language).glob("files/*"))
+        for name in _names(only)
+        if (folder := _folder(name, language))
+        for path in sorted(folder.glob("files/*"))
     }
 
 
-def _folder(name: str, language: str) -> Path:
+def _names(only: set[str] | None) -> list[str]:
+    """The stories, all or only these, each once for both languages."""
+    names = {name.removesuffix(".zh") for name in (folders() if only is None else only)}
+    return [name for name in folders() if name in names]
+
+
+def _folder(name: str, language: str) -> Path | None:
     """The results of a story in this language, or of the only one that there is."""
-    return folders().get(told_in(language, name)) or folders().get(name, ROOT)
+    told = told_in(language, name)
+    return folders().get(told if told in folders() else name)
 
 
 def printed(section: Section) -> str:
+    """What a section printed, or is going to print as its file says."""
     return _output(section)["text"]
 
 
@@ -112,8 +174,16 @@ def grids(section: Section) -> dict[str, str]:
 def _output(section: Section) -> dict:
     if section.path.parent not in (STORIES, LABS):  # the package's own source
         return {"text": "", "figure": None, "grids": {}}
-    path = folders()[section.path.stem] / "outputs.json"
-    return _outputs(path)[section.name]
+    folder = folders()[section.path.stem]
+    return _said(section) if folder is None else _outputs(folder / "outputs.json")[section.name]
+
+
+def _said(section: Section) -> dict:
+    """What a story's file says that a section prints; of a lab nobody knows."""
+    examples = section.examples() if section.is_story else []
+    draws = re.search(r"\bplt\b|\bplot_\w+\(|\bax\b", section.text)
+    name = f"{section.name}.svg" if draws and not section.is_story else None
+    return {"text": "".join(each.want for each in examples), "figure": name, "grids": {}}
 
 
 @of_file

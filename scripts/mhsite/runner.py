@@ -10,13 +10,11 @@ import os
 import tempfile
 import traceback
 import warnings
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-import models
-import torch
 
-from mhsite import grids
 from mhsite.source import Section, SourceError, sections
 from mhsite.svg import site_svg
 
@@ -32,23 +30,18 @@ LOOK = {
     "axes.spines.right": False,
 }
 
-# The first comparison imports hundreds of modules. Here it is done once, before stories are forked.
-torch.testing.assert_close(torch.zeros(()), torch.zeros(()))
 
-
-def run(story: Path, folder: Path, device: str) -> list[str]:
+def run(story: Path, folder: Path, device: str, *, heavy: bool = True) -> list[str]:
     """Run a story or lab and write its figures, outputs and differences into ``folder``.
 
     Labs run with ``device`` as torch's default. Stories print exact numbers that come from
     the CPU's random generator, so they always run there. What a story writes into the folder that
     ``MHATTN_FILES`` names is for its page. Returned are the differences: a text for every example
-    of a story that printed something else than its file says.
+    of a story that printed something else than its file says. ``heavy``: whether it uses torch.
     """
-    prepare(folder / "files")
+    prepare(folder / "files", "cpu" if story.suffix == ".pycon" else device, heavy=heavy)
     namespace, outputs, differences = {"__name__": "__main__"}, {}, []
-    if story.suffix != ".pycon":
-        torch.set_default_device(device)
-    with grids.noted() as shown:
+    with _noted(heavy) as shown:
         for section in sections(story).values():
             if section.is_story:
                 printed, different = run_story_section(section, namespace)
@@ -56,25 +49,30 @@ def run(story: Path, folder: Path, device: str) -> list[str]:
                 differences += different
             else:
                 text = run_lab_section(section, namespace)
-            tables, maps = grids.described(shown, namespace)
+            tables, maps = _described(shown, namespace)
             figure = save_figure(section, folder, maps)
             outputs[section.name] = {"text": text, "figure": figure, "grids": tables}
             shown.clear()
-    write_down(folder, outputs, differences)
+    filed = [text.removeprefix(str(story)) for text in differences]
+    write_down(folder, outputs, filed)
     return differences
 
 
-def run_nothing(story: Path, folder: Path, why: str) -> list[str]:
-    """For a story that lacks a trained model, write what its file says that it prints."""
-    files = [str(model.path) for model in models.needed_by(story)]
-    (folder / "lacked.json").write_text(json.dumps(files), encoding="utf-8")
-    outputs = {}
-    for section in sections(story).values():
-        examples = section.examples() if section.is_story else []
-        text = "".join(example.want for example in examples)
-        outputs[section.name] = {"text": text, "figure": None, "grids": {}}
-    write_down(folder, outputs, [why])
-    return [why]
+def _noted(heavy: bool) -> AbstractContextManager[list]:
+    """The tables and maps that a story shows; without torch `mhsite.grids` finds none."""
+    if not heavy:
+        return contextlib.nullcontext([])
+    from mhsite import grids
+
+    return grids.noted()
+
+
+def _described(shown: list, namespace: dict) -> tuple[dict[str, str], dict[str, str]]:
+    if not shown:
+        return {}, {}
+    from mhsite import grids
+
+    return grids.described(shown, namespace)
 
 
 def write_down(folder: Path, outputs: dict, differences: list[str]) -> None:
@@ -82,10 +80,14 @@ def write_down(folder: Path, outputs: dict, differences: list[str]) -> None:
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def prepare(files: Path) -> None:
+def prepare(files: Path, device: str = "cpu", *, heavy: bool = True) -> None:
+    """Set what a story may rely on: where it writes, how figures look, how torch computes."""
     files.mkdir()
     os.environ["MHATTN_FILES"] = str(files)
-    torch.set_num_threads(int(os.environ.get("MHATTN_THREADS", "1")))
+    if heavy:
+        from mhsite import with_torch
+
+        with_torch.prepare(device)
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", message="Glyph")  # the browser's fonts have Chinese
     plt.rcdefaults()  # not the style of this machine's matplotlibrc
@@ -175,8 +177,12 @@ def save_figure(section: Section, folder: Path, maps: dict[str, str]) -> str | N
         )
     plt.close("all")
     name = f"{section.name}.svg"
-    svg = site_svg(grids.with_maps(drawn.getvalue(), maps))
-    (folder / name).write_text(svg, encoding="utf-8")
+    svg = drawn.getvalue()
+    if maps:
+        from mhsite import grids
+
+        svg = grids.with_maps(svg, maps)
+    (folder / name).write_text(site_svg(svg), encoding="utf-8")
     return name
 
 

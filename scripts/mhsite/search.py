@@ -14,12 +14,11 @@ from functools import cache
 from html import escape
 from pathlib import Path
 
-import griffe
 import jieba
 
-from mhsite import cells, data, pieces
+from mhsite import data, pieces
+from mhsite.api import api
 from mhsite.page import Block, Page, Span, keys, parse, with_spans
-from mhsite.source import ROOT, of_file
 
 PART = 200_000  # characters of the index in one file
 BEHIND = ("reference/", "glossary/")  # the chapters
@@ -181,34 +180,3 @@ def cut(text: str) -> str:
     text = UNTYPED.sub(" ", text).strip()
     text = HAN.sub(lambda han: CUT + CUT.join(_cutter().cut(han[0])) + CUT, text)
     return escape(NEEDLESS_CUT.sub("", text), quote=False)
-
-
-def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
-    """What a module is about; then an entry for each of its functions, classes and methods.
-
-    What they do is said in English alone.
-    """
-    module = _module(cells.module_of(name))
-    said = language == "en"
-    yield about(module) if said else ""
-    for member in members(module):
-        yield f"#{member.path}", member.name, about(member) if said else ""
-
-
-@of_file
-def _module(path: Path) -> griffe.Module:
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    return griffe.visit(name, path, path.read_text(encoding="utf-8"))
-
-
-def members(parent: griffe.Object) -> Iterator[griffe.Object]:
-    for member in parent.members.values():
-        if member.has_docstring and not member.is_alias and not member.name.startswith("_"):
-            yield member
-            yield from members(member) if member.is_class else ()
-
-
-def about(member: griffe.Object) -> str:
-    """The first paragraph of a docstring."""
-    said = member.docstring.value if member.docstring else ""
-    return said.partition("\n\n")[0].replace("`", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +18,7 @@ from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
 
 from mhsite import build, cells, pieces, results
-from mhsite.page import Block, Page, page_paths, read
+from mhsite.page import Block, Page, language as language_of, page_paths, read
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT
 
@@ -37,7 +38,9 @@ def notebooks(language: str, made: dict) -> dict[str, Path]:
     for page in [page for page in page_paths(language) if page.parts[0] == "labs"]:
         uri = page.as_posix()
         found[uri] = folder / page.with_suffix(".ipynb").name
-        text = made[f"downloads/{uri.removesuffix('.md')}.ipynb"]
+        if (text := made.get(f"downloads/{uri.removesuffix('.md')}.ipynb")) is None:
+            del found[uri]  # of pages of which it is not one
+            continue
         if not found[uri].is_file() or found[uri].read_text(encoding="utf-8") != text:
             found[uri].write_text(text, encoding="utf-8")
     return found
@@ -61,8 +64,8 @@ def _titled(nav: list | dict | str, language: str) -> list | dict:
 
 def add_files(files, config) -> None:
     """Hand files that were made to MkDocs, each in place of the one that it may have found."""
-    language = config.theme["language"]
-    made = build.files(language, config.site_url)
+    language, only = config.theme["language"], config.extra.get("only_pages")
+    made = build.files(language, config.site_url, only)
     for uri, content in (made | notebooks(language, made)).items():
         if old := files.get_file_from_path(uri):
             files.remove(old)
@@ -73,10 +76,24 @@ def add_files(files, config) -> None:
 
 
 def keep_paths(files, config):
-    """mkdocs-jupyter's wrapper forgets where a generated file lies."""
+    """mkdocs-jupyter's wrapper forgets where a generated file lies.
+
+    Of pages that are built anew, MkDocs builds those that it takes for modified.
+    """
     for file in files:
         if hasattr(file, "file"):
             file.abs_src_path = file.file.abs_src_path
+    if "only_pages" in config.extra:
+        for file in files.documentation_pages():
+            chosen = f"{file.src_uri.removesuffix('.ipynb')}" in config.extra["only_pages"]
+            file.is_modified = lambda chosen=chosen: chosen
+
+
+def nothing(files, config) -> None:
+    """Before the server listens nothing is built: see `mhsite.serve`."""
+    config.theme.static_templates.clear()
+    for file in list(files):
+        files.remove(file)
 
 
 def lab(made: str, notebook, config) -> str:
@@ -96,7 +113,7 @@ def lab(made: str, notebook, config) -> str:
             continue
         block = next(sections)
         parts.append(cells.shown(block.section, page.language))
-        if drawn := results.drawn(block.section):
+        if (drawn := results.drawn(block.section)) in alts:
             parts.append(f"<p>{pieces.figure(drawn, alts[drawn], page.language)}</p>")
     parts.append(pieces.grids_script("".join(parts), page.up))
     text = "\n".join(parts).replace("</h1>", "</h1>\n" + pieces.about(page, page.up), 1)
@@ -129,6 +146,38 @@ def _tell(page: Page, made, config) -> None:
     made.present_anchor_ids = {heading.value for heading in page.headings}  # links are checked by
     edit_uri = f"{config.edit_uri.strip('/')}/{page.name}"
     made.edit_url = f"{config.repo_url.rstrip('/')}/{edit_uri}"
+
+
+class Ended(Exception):
+    """The server has ended."""
+
+
+_ended: list[Callable[[], bool]] = []
+
+
+def go_on() -> None:
+    """Raise if the server has ended."""
+    if any(ended() for ended in _ended):
+        raise Ended
+
+
+def build_pages(pages: list[Path], english, ended: Callable[[], bool]) -> None:
+    """Build some pages of one language into the site of the English configuration."""
+    _ended[:] = [ended]
+    config = configuration(language_of(pages[0]), english)
+    config.extra["only_pages"] = {read(page).name for page in pages}
+    mkdocs.build(config, serve_url=config.site_url, dirty=True)
+
+
+def index(language: str, english) -> None:
+    """Let the pages of a language be found."""
+    build.finish(language, Path(english.site_dir, "" if language == "en" else "zh"))
+
+
+def write_progress(english) -> None:
+    """Where pages find how many stories are done."""
+    path = Path(english.site_dir, "progress.txt")
+    path.write_text("{} / {}".format(*results.done()), encoding="utf-8")
 
 
 def configuration(language: str, english):

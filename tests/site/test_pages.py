@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pages
 import pytest
-import stories
-from mhsite import data, extension, page as page_module
+from mhsite import data, extension, keys, page as page_module
 from mhsite.page import page_paths, parse, read as read_page, skeleton, with_spans
 from mhsite.settings import settings
 from mhsite.source import DOCS, LABS, LANGUAGES, ROOT, STORIES, SourceError, sections
@@ -90,7 +89,7 @@ def test_display_math_stands_on_lines_of_its_own(language, page):
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("story", stories.all_stories(), ids=lambda story: story.name)
+@pytest.mark.parametrize("story", keys.all_stories(), ids=lambda story: story.name)
 def test_every_section_is_shown(story, language):
     shown = values(language, "include")
     file = story.name.replace(".zh.", ".")  # pages of both languages name the English one
@@ -705,5 +704,5 @@ def test_fix_refuses_to_guess(tree):
 
 
 def test_story_folders_hold_nothing_else():
-    known = set(stories.all_stories())
+    known = set(keys.all_stories())
     assert {p for folder in (STORIES, LABS) for p in folder.iterdir() if p.is_file()} == known

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-import stories
+from mhsite import running
 from mhsite.page import skeleton
 from mhsite.source import (
     LABS,
@@ -72,9 +72,9 @@ def run_program(code, folder):
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
     (folder / "run.py").write_text(RUN.format(folder=str(folder)), encoding="utf-8")
-    context = multiprocessing.get_context(stories.START)
-    if stories.START == "forkserver":
-        context.set_forkserver_preload(stories.PRELOAD)
+    context = multiprocessing.get_context(running.START)
+    if running.START == "forkserver":
+        context.set_forkserver_preload(running.HEAVY)
     process = context.Process(target=runpy.run_path, args=[str(folder / "run.py")])
     process.start()
     process.join()

@@ -7,13 +7,11 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
-import stories
 import torch
-from mhsite import runner, source
+from mhsite import keys, runner, source
 from mhsite.source import STORIES, SourceError, sections
 from mhsite.svg import site_svg
 
@@ -24,7 +22,7 @@ STORIES = sorted(STORIES.glob("*.pycon"))
 COLUMNS = 84  # what a page shows without a scroll bar
 
 each_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-each_file = pytest.mark.parametrize("story", stories.all_stories(), ids=lambda story: story.name)
+each_file = pytest.mark.parametrize("story", keys.all_stories(), ids=lambda story: story.name)
 
 
 # The stories of this project
@@ -34,7 +32,7 @@ each_file = pytest.mark.parametrize("story", stories.all_stories(), ids=lambda s
 def test_story_runs(story, story_run):
     """Each in a process of its own, or from the cache, where only a run that passed is filed."""
     errors = story_run.stdout + story_run.stderr
-    assert stories.results()[story.stem] is not None, errors
+    assert keys.results()[story.stem] is not None, errors
 
 
 def returns(function):
@@ -413,7 +411,7 @@ def test_every_import_line_imports_its_name(path):
 
 
 def stories_command(*arguments):
-    command = [sys.executable, Path(stories.__file__), *arguments]
+    command = [sys.executable, source.ROOT / "scripts" / "stories.py", *arguments]
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
     return subprocess.run(command, capture_output=True, encoding="utf-8", env=environment)
 

@@ -9,19 +9,10 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-<<<<<<< 06fc9d11efe7d1342352ec9931a21060d500096a:scripts/measuring/comparisons.py
-import models
-import torch
-import torch.nn.functional as F
-from mhsite.source import DOCS, ROOT
-=======
-import peers as builders
 import torch
 import torch.nn.functional as F
 from mhsite import models
-from mhsite.source import DOCS
-from rounds import EMBED_DIM, anywhere, benchmark, quartiles, ratios
->>>>>>> 27baa854558ef1e632a582cd5ec0e12389ede39b:scripts/comparisons.py
+from mhsite.source import DOCS, ROOT
 from torch import Tensor, nn
 
 from measuring import peers as builders

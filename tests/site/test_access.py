@@ -20,8 +20,8 @@ def test_code_of_the_road_fits_a_phone(visits, language, page):
 
 
 @each_side
-def test_keys_reach_an_output_that_scrolls_on_a_phone(visits, language, page):
-    assert visits(address(language, page))["scrolling without a stop"] == []
+def test_keys_reach_an_output_that_scrolls(visits, language, page):
+    assert visits(address(language, page))["without keys"] == []
 
 
 @each_side

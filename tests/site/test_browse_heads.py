@@ -486,8 +486,8 @@ def test_a_missing_file_is_said_clearly(browser, home, language, missing):
     page, errors = context.new_page(), []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.route(f"**/{missing}", lambda route: route.fulfill(status=404, body="nothing"))
-    page.goto(home + address(language, PAGE), wait_until="networkidle")
-    said = page.locator("[data-widget=browse-heads] [role=alert]").inner_text()
+    page.goto(home + address(language, PAGE), wait_until="load")
+    said = page.locator("[data-widget=browse-heads] [role=alert]").inner_text()  # once it is there
     assert {"en": "The maps can't be shown", "zh": "无法显示权重图"}[language] in said
     assert errors == []
     context.close()
@@ -525,8 +525,9 @@ def test_the_page_is_quiet_while_it_is_used(browser, home, site, language):
     page, noise = context.new_page(), []
     page.on("console", lambda m: m.type in ("error", "warning") and noise.append(m.text))
     page.on("pageerror", lambda error: noise.append(str(error)))
-    page.goto(home + address(language, PAGE), wait_until="networkidle")
+    page.goto(home + address(language, PAGE), wait_until="load")
     widget = page.locator("[data-widget=browse-heads]")
+    widget.locator(".mh-large-map rect").first.wait_for(state="attached")
     for name in about(site, language)["sentences"]:
         widget.locator("[name=sentence]").select_option(name)
         page.wait_for_function("name => location.search.includes(`sentence=${name}`)", arg=name)

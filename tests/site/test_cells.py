@@ -74,8 +74,8 @@ def test_other_outputs_stay_text(tmp_path, text):
 
 
 @pytest.mark.parametrize(("width", "focus"), [(36, None), (37, "0")])
-def test_keys_reach_an_output_that_is_wider_than_a_phone(tmp_path, width, focus):
-    """36 characters fit at 360 px: test_access.py sees in a browser what scrolls there."""
+def test_keys_reach_an_output_that_may_scroll(tmp_path, width, focus):
+    """What scrolls in a browser is a stop of the keys: test_access.py sees that none lacks it."""
     shown = soup(f">>> print(t)\nshort\n{'x' * width}\n", tmp_path)
     assert shown.select_one("pre.mh-output").get("tabindex") == focus
 

@@ -12,6 +12,7 @@ from mhsite import katex
 from playwright.sync_api import TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
+TABLET = {"width": 481, "height": 740}  # the narrowest on which long lines scroll: site.css
 AT_REST = "async () => { await document.fonts.ready; await new Promise(requestIdleCallback) }"
 LAID_OUT = """() => {
     document.querySelectorAll('details').forEach(each => each.open = true)
@@ -25,7 +26,6 @@ SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
 SCROLLING = """selector => [...document.querySelectorAll(selector)]
     .filter(each => each.checkVisibility() && each.scrollWidth > each.clientWidth)
     .map(each => `${each.scrollWidth} > ${each.clientWidth}: ${each.textContent.slice(0, 200)}`)"""
-
 BUTTON = "section.language-python :is(button[data-md-type=copy], button.md-clipboard)"
 ALL_THERE = """([buttons, code]) =>
     document.querySelectorAll(buttons).length == document.querySelectorAll(code).length"""
@@ -116,15 +116,15 @@ def visit(browser, home, place):
 
 
 def on_a_phone(page):
-    """What is wider than 360 px: of the page, code before anything opens, formulas after."""
-    code = page.evaluate(SCROLLING, ".highlight pre > code, pre.mh-output")
+    """What is wider than 360 px; what scrolls where lines are not folded, and no key reaches it."""
     page.evaluate(LAID_OUT)
-    return {
-        "scrolling code": code,
+    found = {
+        "scrolling code": page.evaluate(SCROLLING, ".highlight pre > code, pre.mh-output"),
         "sideways": page.evaluate(SIDEWAYS),
         "scrolling formulas": page.evaluate(SCROLLING, ".mh-formula"),
-        "scrolling without a stop": page.evaluate(SCROLLING, "pre.mh-output:not([tabindex])"),
     }
+    page.set_viewport_size(TABLET)
+    return found | {"without keys": page.evaluate(SCROLLING, "pre.mh-output:not([tabindex])")}
 
 
 def on_a_desk(page):

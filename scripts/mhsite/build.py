@@ -9,7 +9,17 @@ from pathlib import Path
 
 from markdown import Markdown
 
-from mhsite import extension, javascript, katex, measured, notebook, notices, pieces, results, search
+from mhsite import (
+    extension,
+    javascript,
+    katex,
+    measured,
+    notebook,
+    notices,
+    pieces,
+    results,
+    search,
+)
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT
 
@@ -37,9 +47,7 @@ def description(page: Page) -> str:
     return pieces.summary(md.convert("\n".join([title, prose.text, *others])))
 
 
-def files(
-    language: str, home: str, only: set[str] | None = None
-) -> dict[str, str | bytes | Path]:
+def files(language: str, home: str, only: set[str] | None = None) -> dict[str, str | bytes | Path]:
     """All files of a language's site that are not pages: their text, or where they lie.
 
     Args:

@@ -23,7 +23,14 @@ from pathlib import Path
 from mhsite import cache, models
 from mhsite.source import LABS, ROOT, STORIES
 
-RUNNER = ("source", "alone", "runner", "with_torch", "grids", "svg")  # the modules of mhsite that shape a result
+RUNNER = (
+    "source",
+    "alone",
+    "runner",
+    "with_torch",
+    "grids",
+    "svg",
+)  # the modules of mhsite that shape a result
 PACKAGES = ("torch", "matplotlib", "numpy", *models.READERS)
 DOOR = "door"  # the module that makes the doors; no result depends on it
 IMPORT = re.compile(

@@ -30,6 +30,7 @@ LOOK = {
     "axes.spines.right": False,
 }
 
+
 def run(story: Path, folder: Path, device: str, *, heavy: bool = True) -> list[str]:
     """Run a story or lab and write its figures, outputs and differences into ``folder``.
 

@@ -59,6 +59,10 @@ class Site:
         self.threads = [threading.Thread(target=w, daemon=True) for w in (self.build, self.compute)]
 
     def start(self) -> None:
+        """Begin, with what was filed before."""
+        with_mkdocs.write_progress(self.config)
+        for name in results.folders():
+            warn(name)
         for thread in self.threads:
             thread.start()
 
@@ -145,6 +149,8 @@ class Site:
         except with_mkdocs.Ended:
             return
         except Exception as error:
+            if self.ended:
+                return
             why = error.message if isinstance(error, SourceError) else f"{error!r}"
         with self.changed:
             if why and len(pages) > 1:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -24,7 +25,7 @@ def run_alone(story: Path, folder: Path, device: str, lenient: bool, behind: boo
     Sent are what is wrong, or nothing, and the titles of the models that could not be had.
     """
     end_with_parent()
-    draft, lacked = None, []
+    draft, lacked, error = None, [], ""
     try:
         if behind and hasattr(os, "nice"):
             os.nice(10)
@@ -33,14 +34,16 @@ def run_alone(story: Path, folder: Path, device: str, lenient: bool, behind: boo
             models.fetch(model)
             lacked = []
         draft = Path(tempfile.mkdtemp(prefix=f".draft-{os.getpid()}-", dir=folder.parent))
-        answer.send((file_run(story, draft, folder, device, lenient), []))
-    except SourceError as error:
-        answer.send((error.message, lacked))
-    except OSError as error:
-        answer.send((f"{story}: the results cannot be written: {error}", []))
+        error = file_run(story, draft, folder, device, lenient)
+    except SourceError as why:
+        error = why.message
+    except OSError as why:
+        error = f"{story}: the results cannot be written: {why}"
     finally:
         if draft:
             shutil.rmtree(draft, ignore_errors=True)
+    with suppress(OSError):  # who asked may be gone
+        answer.send((error, lacked))
 
 
 def file_run(story: Path, draft: Path, folder: Path, device: str, lenient: bool) -> str:

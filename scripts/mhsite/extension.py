@@ -1,7 +1,7 @@
 """The Python-Markdown extension that makes a page of this site out of its Markdown.
 
-It needs nothing of what calls it but a language, and a page is known by the id of its title. It does
-not stand in mkdocs.yml: MkDocs would import it before it knows which clone is built.
+It needs nothing of what calls it but a language, and a page is known by the id of its title. It
+does not stand in mkdocs.yml: MkDocs would import it before it knows which clone is built.
 """
 
 from __future__ import annotations

@@ -39,9 +39,9 @@ def size(story: str, figure: str) -> tuple[float, float]:
     path = next(
         (p for p in (STORIES / f"{story}.pycon", LABS / f"{story}.py") if p.is_file()), None
     )
-    if path and (last := cache.older(path, figure)):
-        if box := BOX.search(last.read_text(encoding="utf-8")[:2000]):
-            return float(box[1]), float(box[2])
+    last = cache.older(path, figure) if path else None
+    if last and (box := BOX.search(last.read_text(encoding="utf-8"))):
+        return float(box[1]), float(box[2])
     section = sections(path).get(Path(figure).stem) if path else None
     said = SIZE.findall(section.text) if section else []
     width, height = map(float, said[-1]) if said else USUAL

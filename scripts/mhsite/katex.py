@@ -69,6 +69,7 @@ def _server() -> subprocess.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
+        start_new_session=True,  # Ctrl-C is for whoever asks; then its input ends, and it ends
     )
 
 

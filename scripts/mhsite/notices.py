@@ -9,9 +9,9 @@ from mhsite.page import Page
 from mhsite.source import STORIES, told_in
 
 COMPUTING = {
-    "en": "This machine is computing the numbers and figures of this page. Until it is done, outputs "
-    "are those that the page's file expects. Done: {} stories.",
-    "zh": "本机正在计算这一页的数字和图。算完之前，显示的输出是文件中写好的预期结果。已算完：{} 页。",
+    "en": "This machine is computing the numbers and figures of this page. Until it is done, "
+    "outputs are those that the page's file expects. Done: {} stories.",
+    "zh": "本机正在计算这一页的数字和图。算完之前，输出是文件中写好的预期结果。已算完：{} 页。",
 }
 FAILED = {
     "en": "The code of this page failed here. Outputs are those that its file expects, and figures "

@@ -29,10 +29,10 @@ def device() -> str:
 
 def run() -> dict[str, Path]:
     """Run what is missing or stale; then the folder of each story's results."""
+    global _folders
     for _ in range(5):  # a story may change while it runs
         if None not in (found := keys.results(device())).values():
-            _folders.clear()
-            _folders.update(found)
+            _folders = found
             return found
         if errors := running.run_stories(keys.all_stories(), device()):
             raise SourceError("\n".join(errors))
@@ -42,12 +42,11 @@ def run() -> dict[str, Path]:
 
 def look() -> list[str]:
     """Take what is filed, and run nothing; the stories that have changed since the last look."""
+    global _folders, _places
     places = {story.stem: place for story, place in keys.result_folders(device()).items()}
     found = {name: keys.filed(place, lenient=True) for name, place in places.items()}
     changed = [name for name in found if _folders.get(name, "") != found[name]]
-    for mine, new in ((_folders, found), (_places, places)):
-        mine.clear()
-        mine.update(new)
+    _folders, _places = found, places  # at once, since threads read them
     return changed
 
 

@@ -59,6 +59,10 @@ class Site:
         self.threads = [threading.Thread(target=w, daemon=True) for w in (self.build, self.compute)]
 
     def start(self) -> None:
+        """Begin, with what was filed before."""
+        with_mkdocs.write_progress(self.config)
+        for name in results.folders():
+            warn(name)
         for thread in self.threads:
             thread.start()
 
@@ -115,9 +119,9 @@ class Site:
     def build(self) -> None:
         """Build what waits, until the end."""
         while pages := self.next_pages():
-            start = time.monotonic()
+            start = time.thread_time()  # which does not count what others compute meanwhile
             self.build_pages(pages)
-            self.each = (time.monotonic() - start) / len(pages)
+            self.each = (time.thread_time() - start) / len(pages)
             if not self.waiting:
                 self.index()
                 self.tell()
@@ -145,6 +149,8 @@ class Site:
         except with_mkdocs.Ended:
             return
         except Exception as error:
+            if self.ended:
+                return
             why = error.message if isinstance(error, SourceError) else f"{error!r}"
         with self.changed:
             if why and len(pages) > 1:
@@ -226,7 +232,7 @@ class Site:
         return self.addresses.get(urlsplit(address).path)
 
     def open(self, page: Path) -> None:
-        """Somebody wants to see this page: it comes next, and its stories; wait until it is there."""
+        """Somebody wants to see this page: it and its stories come next; wait until it is there."""
         with self.changed:
             self.asked = [page, *(other for other in self.asked if other != page)]
             if self.run:

@@ -4,18 +4,20 @@ import hashlib
 import json
 import os
 import re
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 
 import pytest
+from mhsite import cache
 from mhsite.source import ROOT
 
 ONE = """\
@@ -33,9 +35,6 @@ ONE = """\
 
 # --8<-- [end:picture]
 # --8<-- [start:state]
->>> import torch
->>> _ = torch.manual_seed(7)
->>> torch.set_default_dtype(torch.float64)
 >>> plt.rcParams["lines.linewidth"] = 9
 >>> os.environ["LEAK"] = "yes"
 
@@ -45,21 +44,34 @@ TWO = """\
 # --8<-- [start:clean]
 >>> import os, time
 >>> import matplotlib.pyplot as plt
->>> import torch
 >>> with open(os.environ["STORY_LOG"], "a", encoding="utf-8") as log:
 ...     _ = log.write("two\\n")
 >>> while "STORY_GATE" in os.environ and os.path.exists(os.environ["STORY_GATE"]):
 ...     time.sleep(0.05)
->>> print(torch.initial_seed() == 7, torch.get_default_dtype())
-False torch.float32
 >>> print(plt.rcParams["lines.linewidth"], os.environ.get("LEAK"))
 1.5 None
->>> from mhattn import attention
+>>> from mhattn.costs import attention_cost
 >>> with open(os.path.join(os.environ["MHATTN_FILES"], "two.txt"), "w", encoding="utf-8") as file:
 ...     _ = file.write("for the page")
 >>> _ = plt.plot([2, 1])
 
 # --8<-- [end:clean]
+"""
+LEAKS = """\
+# --8<-- [start:leaks]
+>>> import torch
+>>> _ = torch.manual_seed(7)
+>>> torch.set_default_dtype(torch.float64)
+
+# --8<-- [end:leaks]
+"""
+STAYS = """\
+# --8<-- [start:stays]
+>>> import torch
+>>> print(torch.initial_seed() == 7, torch.get_default_dtype())
+False torch.float32
+
+# --8<-- [end:stays]
 """
 LAB = """\
 # --8<-- [start:look]
@@ -118,10 +130,14 @@ class Project:
         assert old in text
         self.file(path).write_text(text.replace(old, new), encoding="utf-8")
 
-    def start(self, *command, gate=False):
-        """The build as a process in a group of its own; ``gate`` holds story two until it goes."""
+    def start(self, *command, gate=False, installed=""):
+        """The build as a process in a group of its own; ``gate`` holds story two until it goes.
+
+        ``installed`` is a folder that comes before what this environment has installed.
+        """
         environment = os.environ | {"STORY_LOG": str(self.log), "NO_MKDOCS_2_WARNING": "1"}
-        environment |= {"MHATTN_CACHE": str(self.folder / ".cache"), "PYTHONPATH": ""}
+        environment |= {"MHATTN_CACHE": str(self.folder / ".cache")}
+        environment["PYTHONPATH"] = str(installed)
         environment |= {"STORY_GATE": str(self.gate)} if gate else {}
         return subprocess.Popen(
             [sys.executable, *(command or ("-m", "mkdocs", "build"))],
@@ -133,10 +149,10 @@ class Project:
             start_new_session=True,
         )
 
-    def build(self, *command):
+    def build(self, *command, **options):
         """Its exit code and what it said."""
-        with self.start(*command) as process:
-            said = process.communicate(timeout=120)[0]
+        with self.start(*command, **options) as process:
+            said = process.communicate(timeout=300)[0]
         return process.returncode, said
 
     def ran(self):
@@ -175,7 +191,7 @@ kills = pytest.mark.skipif(
 )
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=300):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "waited in vain"
@@ -274,7 +290,7 @@ def test_change_of_one_story_runs_that_story(project):
 
 
 def test_change_of_the_package_runs_the_stories_that_it_reaches(project):
-    for name in ("functional", "sparse"):  # attention of the one, and nothing of the other
+    for name in ("costs", "sparse"):  # attention_cost of the one, and nothing of the other
         with project.file(f"mhattn/{name}.py").open("a", encoding="utf-8") as file:
             file.write("# changed\n")
     code, said = project.build()
@@ -289,13 +305,28 @@ def test_change_of_the_runner_runs_all(project):
 
 
 def test_force_runs_all_one_by_one_and_gives_the_same_bytes(project, fresh):
-    """In one fork server, after story one has changed seed, dtype and style: see story two."""
+    """In one fork server, after story one has changed the style: see story two."""
     target = project.file("elsewhere")
     command = ["scripts/build.py", "--force", "--jobs", "1", "--device", "cpu"]
     code, said = project.build(*command, "--site-dir", str(target))
     assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
     project.site = target
     assert project.bytes() == fresh.bytes()
+
+
+def test_what_a_story_does_to_torch_stays_in_its_process(project):
+    for name, text in (("leaks", LEAKS), ("stays", STAYS)):
+        project.file(f"docs/stories/{name}.pycon").write_text(text, encoding="utf-8")
+    command = ["scripts/stories.py", "--jobs", "1", "leaks", "stays"]
+    assert project.build(*command) == (0, "")
+    assert project.build(*command, "--force") == (0, "")
+
+
+def test_processes_of_stories_that_need_no_torch_do_not_load_it(project):
+    """Nor does the fork server, from whose memory they start."""
+    check = '>>> import sys\n>>> print("torch" in sys.modules)\nFalse\n'
+    project.edit("docs/stories/one.pycon", ">>> import os\n", f">>> import os\n{check}")
+    assert project.build("scripts/stories.py", "one") == (0, "")
 
 
 def test_stories_started_as_on_windows_give_the_same_bytes(project, fresh):
@@ -332,14 +363,14 @@ def assert_fails(project, *expected, command=()):
 
 def test_failing_stories_stop_the_build(project):
     project.edit("docs/stories/one.pycon", "1 + 1", "1 + 3")
-    project.edit("docs/stories/two.pycon", "import torch", "import nosuch")
+    project.edit("docs/stories/two.pycon", "import os, time", "import nosuch")
     project.edit("docs/labs/lab.py", 'print("looked")', "1 / 0")
     stories = project.file("docs/stories")
     assert_fails(
         project,
         f"{stories / 'one.pycon'}:5: in section 'numbers'\n    print(1 + 3)\n",
         "expected\n    2\ngot\n    4",
-        f"{stories / 'two.pycon'}:4: in section 'clean'\n    import nosuch\n",
+        f"{stories / 'two.pycon'}:2: in section 'clean'\n    import nosuch\n",
         "ModuleNotFoundError: No module named 'nosuch'",
         f"{project.file('docs/labs/lab.py')}:6: in section 'look'\n    1 / 0\nZeroDivisionError",
     )
@@ -349,7 +380,7 @@ def test_failing_stories_stop_the_build(project):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows gives another exit code")
 def test_story_whose_process_dies_stops_the_build(project):
-    project.edit("docs/stories/two.pycon", "import torch", "os.abort()")
+    project.edit("docs/stories/two.pycon", "import matplotlib.pyplot as plt", "os.abort()")
     assert_fails(project, "two.pycon: its process ended with exit code -6")
 
 
@@ -432,7 +463,7 @@ def test_two_builds_at_once(project, fresh):
     shutil.rmtree(project.file(".cache/stories"))
     processes = [project.start(), project.start()]
     for process in processes:
-        said = process.communicate(timeout=120)[0]
+        said = process.communicate(timeout=300)[0]
         assert process.returncode == 0, said
     assert project.bytes() == fresh.bytes()
     assert project.left_over() == []
@@ -479,8 +510,10 @@ def test_builds_that_end_at_the_same_moment(tmp_path):
 
 def get(url):
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            return unescape(answer.read().decode())
+    except urllib.error.HTTPError as error:  # a page with a fault says which
+        return unescape(error.read().decode()) if error.code == 500 else ""
     except OSError:
         return ""
 
@@ -493,88 +526,202 @@ def served_at(project):
     return f"http://{address}/mhattn/"
 
 
-def wait_for_words(process, words):
-    """Read what a process says until it says this."""
-    said = b""
-
-    def found():
-        nonlocal said
-        if select.select([process.stdout], [], [], 0)[0]:
-            said += os.read(process.stdout.fileno(), 65536)
-        return words.encode() in said
-
-    wait_until(found)
-
-
 def served_page(url):
     """A page as the server sends it, without the time of the build."""
     return re.sub(r"livereload\(\d+, \d+\)", "", get(url))
 
 
+@contextmanager
+def served(project, **options):
+    """The server, and the address of its first page once that is there; Ctrl-C at the end."""
+    url = served_at(project)
+    with killed_at_the_end(project.start("-m", "mkdocs", "serve", **options)) as process:
+        wait_until(lambda: get(url) or process.poll() is not None)
+        assert process.poll() is None, process.communicate()[0]
+        yield url
+        os.killpg(process.pid, signal.SIGINT)
+        project.said = process.communicate(timeout=60)[0]
+        assert process.returncode == 0, project.said
+        assert "Traceback" not in project.said
+    wait_until(lambda: not running_in(process.pid))
+
+
+def running_in(group):
+    """The processes of a group that have not ended."""
+    done = subprocess.run(["ps", "-eo", "pgid=,stat=,args="], capture_output=True, encoding="utf-8")
+    lines = [line.split(None, 2) for line in done.stdout.splitlines()]
+    return [line for line in lines if line[0] == str(group) and not line[1].startswith("Z")]
+
+
 @kills
 def test_serve_shows_changed_sentences_and_survives_a_fault(project):
     """The page built alone is the same as with all others, but for the sentence."""
-    url = served_at(project)
-    with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
-        wait_until(lambda: "On <a" in get(url) and "On <a" in get(url + "zh/"))
+    with served(project) as url:
         for language, home in (("zh", url + "zh/"), ("en", url)):
-            before, start = served_page(home), time.monotonic()
+            before = served_page(home)
+            assert "On <a" in before
             project.edit(f"docs/{language}/index.md", "On [two]", "Changed [two]")
-            wait_until(lambda home=home: "Changed <a" in get(home), seconds=15)
-            print(f"{language}: seen after {time.monotonic() - start:.1f} s")
+            wait_until(lambda home=home: "Changed <a" in get(home))
             words = (
                 served_page(home).replace("Changed <a", "On <a").replace("Changed two", "On two")
             )
             assert words == before
             assert "Bibliography" in served_page(home + "two/")  # in the nav, though not read
-            index = get(home + "search/part-0.json")
-            assert "Changed two" in index
-            assert '"location":"two/"' in index
+            wait_until(lambda home=home: "Changed two" in get(home + "search/part-0.json"))
+            assert '"location":"two/"' in get(home + "search/part-0.json")
         project.edit("docs/en/index.md", "\\query{Q}", "\\nosuch{Q}")
         line = project.file("docs/en/index.md").read_text().split("$$\n\\nosuch")[0].count("\n") + 1
-        wait_for_words(process, f"{project.file('docs/en/index.md')}:{line}: \\nosuch{{Q}} = 1")
+        fault = f"{project.file('docs/en/index.md')}:{line}: \\nosuch{{Q}} = 1"
+        wait_until(lambda: fault in get(url))
+        assert "Bibliography" in get(url + "two/")
         project.edit("docs/en/index.md", "\\nosuch{Q}", "\\query{Mended}")
-        wait_until(lambda: "Mended" in get(url), seconds=15)
+        wait_until(lambda: "Mended" in get(url))
+    assert fault in project.said
     assert project.ran() == []
 
 
-def answers(process, url):
-    """The page, once it is there; None if the server ended."""
-    return wait_until(lambda: get(url) or process.poll() is not None) and get(url)
+COMPUTING = {"": "This machine is computing", "zh/": "本机正在计算"}
+DRAWING = {"": "This figure is being drawn.", "zh/": "正在绘制这幅图。"}
 
 
 @kills
-def test_serve_warns_of_a_story_that_prints_something_else(project):
+def test_serve_without_results_shows_pages_at_once_and_renews_them(project, fresh):
+    """Story two waits at a gate: until then its pages show what its file says, and a frame."""
+    shutil.rmtree(project.file(".cache/stories"))
+    project.gate.touch()
+    with served(project, gate=True) as url:
+        for language in COMPUTING:
+            page = get(f"{url}{language}two/")
+            assert COMPUTING[language] in page
+            assert DRAWING[language] in page
+            assert 'viewBox="0 0 302.4 187.2"' in page  # 4.2 x 2.6 inches
+            assert "1.5 None" in page
+            assert get(f"{url}{language}data/two/two.txt") == ""
+        wait_until(lambda: get(url + "progress.txt") == "2 / 3")
+        wait_until(lambda: COMPUTING[""] not in get(url))
+        assert "looked" in wait_until(
+            lambda: "looked" in get(url + "labs/lab/") and get(url + "labs/lab/")
+        )
+        moment = round(time.monotonic() * 1000)
+        poll = urllib.request.Request(f"{url[: -len('mhattn/')]}livereload/5/{moment}")
+        poll.add_header("Referer", url + "zh/two/")
+        project.gate.unlink()
+        with urllib.request.urlopen(poll, timeout=60) as answer:  # once this page is built again
+            assert answer.read() == b"6"
+        for language, words in COMPUTING.items():
+            page = wait_until(lambda language=language: get(f"{url}{language}two/"))
+            wait_until(lambda at=f"{url}{language}two/", words=words: words not in get(at))
+            page = get(f"{url}{language}two/")
+            assert DRAWING[language] not in page
+            assert "a line" in page
+            assert get(f"{url}{language}data/two/two.txt") == "for the page"
+    assert "stories: 3 of 3: two\n" in project.said
+    code, said = project.build()
+    assert code == 0, said
+    assert sorted(set(project.ran())) == ["lab", "one", "two"], "only by the server"
+
+
+@kills
+def test_ctrl_c_ends_stories_at_once_and_leaves_nothing(project):
+    shutil.rmtree(project.file(".cache/stories"))
+    project.gate.touch()
+    with served(project, gate=True) as url:
+        get(url + "two/")
+        wait_until(lambda: project.log.exists() and "two" in project.log.read_text("utf-8"))
+        assert project.left_over(), "story two is under way"
+        start = time.monotonic()
+    print(f"ended after {time.monotonic() - start:.1f} s")
+    assert project.left_over() == []
+    assert not list(project.folder.glob(".cache/stories/two/*"))
+
+
+@kills
+def test_a_server_that_is_killed_takes_its_stories_with_it(project):
+    shutil.rmtree(project.file(".cache/stories"))
+    project.gate.touch()
+    url = served_at(project)
+    with killed_at_the_end(project.start("-m", "mkdocs", "serve", gate=True)) as process:
+        wait_until(lambda: get(url))
+        wait_until(lambda: project.log.exists() and "two" in project.log.read_text("utf-8"))
+        process.kill()
+        wait_until(lambda: not running_in(process.pid))
+        assert project.left_over() == []
+
+
+@kills
+def test_serve_warns_of_stories_that_print_something_else_or_fail(project):
     """Its reader's processor is not ours. The page shows what the file says; a build fails."""
     project.edit("docs/stories/one.pycon", "print(1 + 1)", "print(1 + 3)")
-    project.edit("docs/stories/two.pycon", "1.5 None", "2.5 None")
-    url = served_at(project)
-    for ran in (["one", "two"], []):  # the second time from the cache
-        with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
-            page = answers(process, url)
-            assert 'id="title"' in page
-            assert "<svg" in page
+    project.edit("docs/stories/two.pycon", "import os, time", "import os, time; 1 / 0")
+    differs = "one.pycon:5: in section 'numbers'\n    print(1 + 3)\nexpected\n    2\ngot\n    4"
+    fails = "two.pycon:2: in section 'clean'\n    import os, time; 1 / 0\nZeroDivisionError"
+    for ran in (["one"], []):  # the second time from the cache; what failed is tried again
+        with served(project) as url:
+            wait_until(lambda: differs in get(url))
+            wait_until(lambda: fails in get(url + "zh/two/"))
+            assert "<svg" in get(url)
+            assert "could not be drawn" in get(url + "two/")
         assert project.ran() == ran
-        assert process.said.count("WARNING") == 2
-        for words in (
-            "one.pycon:5: in section 'numbers'\n    print(1 + 3)\nexpected\n    2\ngot\n    4\n",
-            "two.pycon:11: in section 'clean'\n",
-            "expected\n    2.5 None\ngot\n    1.5 None\n",
-        ):
-            assert words in process.said
+        assert project.said.count("WARNING: ") == 2
+        for words in (differs, fails):
+            assert words in project.said
     for command in [(), ["scripts/build.py"]]:
-        assert_fails(project, "one.pycon:5: ", "two.pycon:11: ", command=command)
-        assert project.ran() == ["one", "two"], "taken from where a lenient run filed it"
+        assert_fails(project, "one.pycon:5: ", "two.pycon:2: ", command=command)
+        assert project.ran() == ["one"], "taken from where a lenient run filed it"
 
 
 @kills
-def test_serve_stops_at_a_story_that_raises(project):
-    project.edit("docs/stories/one.pycon", "print(1 + 1)", "print(1 / 0)")
-    url = served_at(project)
-    with killed_at_the_end(project.start("-m", "mkdocs", "serve")) as process:
-        assert not answers(process, url)
-    assert "one.pycon:5: in section 'numbers'" in process.said
-    assert "ZeroDivisionError" in process.said
+def test_another_environments_results_are_shown_and_never_published(project):
+    """They are whole, and their figure is not ours: so it is known where a page has it from."""
+    for folder in project.folder.glob(".cache/stories/*/*/*"):
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        about["environment"]["torch"] = "2.99"
+        (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+        for figure in folder.glob("*.svg"):
+            text = figure.read_text(encoding="utf-8").replace("<svg ", '<svg data-theirs="" ')
+            figure.write_text(text, encoding="utf-8")
+        cache.sign(folder)
+        folder.rename(folder.with_name("theirs"))
+    with served(project) as url:
+        for language, words in {"": "Computed with Python ", "zh/": "计算环境：Python "}.items():
+            page = get(url + language)
+            assert words in page
+            assert "torch 2.99 on " in page
+            assert "data-theirs" in page
+            assert COMPUTING[language] not in page
+    assert project.ran() == []
+    code, said = project.build()
+    assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
+    for page in project.site.rglob("index.html"):
+        assert "2.99" not in page.read_text(encoding="utf-8")
+        assert "data-theirs" not in page.read_text(encoding="utf-8")
+
+
+# Two clones in one environment
+
+
+def test_a_clone_builds_itself_whatever_another_installed(project, tmp_path):
+    """As an editable install does it: a line in a .pth of this environment names the other."""
+    other = tmp_path / "other"
+    for name in ("mhattn", "scripts"):
+        shutil.copytree(project.file(name), other / name)
+    with (other / "mhattn" / "costs.py").open("a", encoding="utf-8") as file:
+        file.write("CLONE = 'other'\n")
+    with (other / "scripts" / "mhsite" / "__init__.py").open("a", encoding="utf-8") as file:
+        file.write("raise ImportError('of the other clone')\n")
+    with project.file("mhattn/costs/attention.py").open("a", encoding="utf-8") as file:
+        file.write("CLONE = 'mine'\n")
+    shown = ">>> from mhattn.costs.attention import CLONE\n>>> print(CLONE)\nmine\n"
+    project.edit("docs/stories/one.pycon", ">>> print(1 + 1)\n2\n", shown)
+    site = tmp_path / "installed" / "sitecustomize.py"  # read as a .pth is: after PYTHONPATH
+    site.parent.mkdir()
+    added = [str(other), str(other / "scripts")]
+    site.write_text(f"import sys\nsys.path += {added}\n", encoding="utf-8")
+    for command in [(), ["scripts/stories.py"], ["scripts/stories.py", "--start", "spawn"]]:
+        shutil.rmtree(project.file(".cache/stories/one"))
+        code, said = project.build(*command, installed=site.parent)
+        assert code == 0, said
+    assert "mine" in (project.site / "index.html").read_text(encoding="utf-8")
 
 
 # Notebooks

@@ -7,7 +7,8 @@ import pytest
 from mhsite import cache, keys, running
 
 FLAT = {
-    "__init__.py": 'NAMES = {"masks": "causal_mask", "functional": "attention", "tables": "table"}\n',
+    "__init__.py": 'NAMES = {"masks": "causal_mask", "functional": "attention",\n'
+    ' "tables": "table"}\n',
     "checks.py": "",
     "masks.py": "from mhattn import checks as check\n",
     "functional.py": "from mhattn.masks import causal_mask\n",
@@ -17,7 +18,8 @@ ALL = ["checks", "functional", "masks", "tables"]
 ROOMS = {
     "__init__.py": 'NAMES = {"core.functional": "attention",\n  "show.tables": ("table")}\n',
     "door.py": "import importlib\n",
-    "core/__init__.py": 'NAMES: dict = {"functional": "attention softmax", "masks": "causal_mask"}\n',
+    "core/__init__.py": 'NAMES: dict = {"functional": "attention softmax",\n'
+    ' "masks": "causal_mask"}\n',
     "core/masks.py": "",
     "core/functional.py": "from mhattn.core.masks import causal_mask\n",
     "variants/__init__.py": 'NAMES = {"latent": "latent_attention Latent", "sparse": "local"}\n',

@@ -352,6 +352,7 @@ def seen(soup, name):
     }
 
 
+@pytest.mark.nightly
 @each_side
 def test_zensical_builds_the_same_page(site, zensical_site, language, page):
     ours, theirs = html(site, language, page), html(zensical_site, language, page)
@@ -362,6 +363,7 @@ def test_zensical_builds_the_same_page(site, zensical_site, language, page):
     assert not theirs.article.find_all(string=lambda string: isinstance(string, Comment))
 
 
+@pytest.mark.nightly
 def test_zensical_builds_the_same_files(site, zensical_site):
     """Those that we make; each engine has its own scripts, styles and search."""
 

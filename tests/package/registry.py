@@ -10,6 +10,8 @@ error is raised; what means nothing for it is ``absent``, with the reason.
 """
 
 import functools
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -18,6 +20,7 @@ import pytest
 import torch
 from torch import nn
 
+import mhattn
 from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention, pack_linears
 from mhattn.core import LinearState, Position, fused_attention, yarn_frequencies
 from mhattn.costs.layer_costs import UNCOUNTED
@@ -182,6 +185,13 @@ class Entry:
 
     def can(self, duty: str) -> bool:
         return duty not in self.cannot and duty not in self.absent
+
+
+def public() -> dict[str, object]:
+    """All that the package's rooms export, by name."""
+    rooms = (found.name for found in pkgutil.iter_modules(mhattn.__path__) if found.ispkg)
+    doors = [importlib.import_module(f"mhattn.{room}") for room in rooms]
+    return {name: getattr(door, name) for door in doors for name in door.__all__}
 
 
 def unknown(*names: str) -> tuple[type[Exception], str]:

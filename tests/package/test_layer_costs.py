@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import registry
 import torch
 from torch.utils.checkpoint import set_checkpoint_early_stop
 
-import mhattn
 from mhattn import (
     Alibi,
     KVCache,
@@ -125,7 +125,7 @@ def takes_heads(function):
 def test_every_function_that_attends_is_counted_or_says_why_not():
     parts = {"attend_in_groups", "fused_attention", "block_sums", "attention_gradients"}
     parts |= {"MultiHeadAttention", "Position"}
-    public = {name: getattr(mhattn, name) for name in mhattn.__all__}
+    public = registry.public()
     attend = {name for name, it in public.items() if inspect.isfunction(it) and takes_heads(it)}
     classes = {name: it for name, it in public.items() if inspect.isclass(it)}
     attend |= {

@@ -3,11 +3,9 @@
 import contextlib
 import copy
 import functools
-import importlib
 import inspect
 import io
 import pickle
-import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,11 +29,11 @@ from registry import (
     H,
     duty,
     near,
+    public,
 )
 from torch import nn
 from torch.func import functional_call
 
-import mhattn
 from mhattn import trace
 from mhattn.core import Position
 from mhattn.costs import LayerCost, peak_activation_bytes
@@ -75,16 +73,6 @@ def test_the_table_is_well_formed():
         assert bool(entry.typed) or "types" in entry.absent, entry.name
 
 
-def public_things():
-    """All that the package's modules export, by the names of their `__all__`."""
-    for found in pkgutil.walk_packages(mhattn.__path__, "mhattn."):
-        if found.name.endswith("__main__"):
-            continue
-        module = importlib.import_module(found.name)
-        for name in getattr(module, "__all__", []):
-            yield name, getattr(module, name)
-
-
 def must_enter(name, thing):
     """Modules and positions, functions of query, key and value, and what calls itself attention."""
     if inspect.isclass(thing) and issubclass(thing, nn.Module):
@@ -98,7 +86,7 @@ def must_enter(name, thing):
 
 def test_who_is_missing():
     """A new layer enters the registry: CONTRIBUTING."""
-    owed = {name: thing for name, thing in public_things() if must_enter(name, thing)}
+    owed = {name: thing for name, thing in public().items() if must_enter(name, thing)}
     assert len(owed) > 40
     held = {id(thing) for entry in TABLE.values() for thing in entry.of}
     missing = {name for name, thing in owed.items() if id(thing) not in held}

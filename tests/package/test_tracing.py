@@ -6,10 +6,10 @@ import sys
 from functools import partial
 
 import pytest
+import registry
 import torch
 from torch import nn
 
-import mhattn
 from mhattn import MultiHeadAttention, Rotary, causal_mask, trace
 from mhattn.inside import tracing
 from mhattn.variants import (
@@ -251,7 +251,7 @@ def takes_heads(function):
 
 def test_every_function_that_attends_is_a_step():
     parts = {"attend_in_groups", "fused_attention", "block_sums", "attention_gradients"}
-    public = {name: getattr(mhattn, name) for name in mhattn.__all__}
+    public = registry.public()
     attend = {name for name, it in public.items() if inspect.isfunction(it) and takes_heads(it)}
     lacking = {name for name in attend - parts if public[name].__code__ not in tracing.NAMES}
     assert not lacking
@@ -259,7 +259,7 @@ def test_every_function_that_attends_is_a_step():
 
 
 def test_every_layer_that_attends_is_traced_above():
-    ours = [it for name in mhattn.__all__ if inspect.isclass(it := getattr(mhattn, name))]
+    ours = [it for it in registry.public().values() if inspect.isclass(it)]
     layers = [it for it in ours if issubclass(it, nn.Module) and takes_heads(it.forward)]
     used = {type(part) for layer, _ in LAYERS.values() for part in layer.modules()}
     assert len(layers) > 2

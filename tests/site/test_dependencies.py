@@ -177,8 +177,11 @@ def test_environments_are_apart_below_one_content(tmp_path):
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ('import_module("mhattn.cos" + "ts")', "mhattn.costs where no import names it"),
-        ('import_module("mhattn.fun" + "ctional")', "mhattn.functional where no import names it"),
+        ('import_module("mhattn.core.mas" + "ks")', "mhattn.core.masks where no import names it"),
+        (
+            'import_module("mhattn.core.fun" + "ctional")',
+            "mhattn.core.functional where no import names it",
+        ),
     ],
 )
 def test_a_story_that_hides_an_import_is_refused(tmp_path, monkeypatch, code, error):

@@ -4,8 +4,10 @@ import matplotlib
 import pytest
 import torch
 from mhsite import models
-from mhsite.source import SourceError
+from mhsite.source import ROOT, SourceError
 
+# The processes that tests start import this clone, whichever is installed.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "scripts")])
 torch.set_num_threads(1)  # one a worker: more wait for each other's cores, with scratch memory each
 
 

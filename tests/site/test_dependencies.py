@@ -192,6 +192,6 @@ def test_a_story_that_hides_an_import_is_refused(tmp_path, monkeypatch, code, mo
         encoding="utf-8",
     )
     (said,) = running.run_stories([story], "cpu", jobs=1)
-    first = min([module, *keys.reached(f"import mhattn.{module}", keys.package())])
-    assert said == f"{story}: imports mhattn.{first} where no import names it"
+    loads = {module, *keys.reached(f"import mhattn.{module}", keys.package())}
+    assert said in {f"{story}: imports mhattn.{name} where no import names it" for name in loads}
     assert not list(tmp_path.glob("stories/*"))

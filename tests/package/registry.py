@@ -248,7 +248,7 @@ IN_ITS_LAYER = dict.fromkeys(("compile", "export"), "its layer goes through the 
 NO_MASK = dict.fromkeys(("mask of keys", "mask of pairs", "nothing to attend"), unknown("mask"))
 NO_WEIGHTS = {"weights": unknown("return_weights")}
 NO_DROPOUT = {"dropout": unknown("dropout")}
-ONE_LENGTH = {"export": (AssertionError, "^Guard failed: .* == 41$")}
+ONE_LENGTH = {"export": (AssertionError, "^Guard failed: .* == 11$")}
 NO_CHOICE = {"all keys": unknown("is_causal")}
 SAME_LENGTH = {
     "shorter": (ValueError, "as (many|long)"),
@@ -745,7 +745,6 @@ A_MODEL = {
     "peaks": "LayerCost is a layer's",
     "trace": "its layers are traced one by one",
 }
-ONE_MODEL = dict.fromkeys(("compile", "export"), "its layers are compiled, and a language model")
 BUILT = {
     "no queries": A_KEY["no keys"],
     "grouped heads": unknown("num_kv_heads"),
@@ -761,7 +760,7 @@ def model(*of: object, make: Callable[..., nn.Module], **settings: object) -> En
         with torch.device(options.pop("device", torch.get_default_device())):
             return make(**options)
 
-    absent = A_MODEL | (ONE_MODEL if LanguageModel not in of else {})
+    absent = A_MODEL | IN_ITS_LAYER
     refused = BUILT | settings.pop("cannot", {})
     for able in settings.pop("can", ()):
         del refused[able]

@@ -188,14 +188,15 @@ def head_uniqueness(similarity: Tensor) -> Tensor:
     """How far each head is from the one that is most like it.
 
     Args:
-        similarity: as in `effective_heads`, of two heads or more.
+        similarity: floats in [0, 1], ``(..., H, H)``, 1 on the diagonal, of two heads or more.
 
     Returns:
         ``(..., H)``: 1 minus the largest similarity to another head; 0 if there is an equal one.
 
     Raises:
-        TypeError: as in `effective_heads`.
-        ValueError: as in `effective_heads`, or there is a single head.
+        TypeError: similarity is not a tensor of floats.
+        ValueError: it is not square, has a number outside of [0, 1] or another diagonal than ones,
+            or there are fewer than two heads.
 
     Examples:
         >>> similarity = torch.tensor([[1.0, 0.9, 0.2], [0.9, 1.0, 0.4], [0.2, 0.4, 1.0]])
@@ -216,7 +217,7 @@ def head_groups(similarity: Tensor, threshold: float) -> list[list[int]]:
     again and again, until no two reach the threshold.
 
     Args:
-        similarity: as in `effective_heads`, ``(H, H)`` and symmetric.
+        similarity: floats in [0, 1], ``(H, H)``, symmetric, 1 on the diagonal.
         threshold: how alike two groups must be on average to be merged, from 0 to 1.
 
     Returns:
@@ -224,9 +225,9 @@ def head_groups(similarity: Tensor, threshold: float) -> list[list[int]]:
         for a picture of the table.
 
     Raises:
-        TypeError: as in `effective_heads`.
-        ValueError: as in `effective_heads`, similarity has more axes or is not symmetric, or the
-            threshold is outside of [0, 1].
+        TypeError: similarity is not a tensor of floats.
+        ValueError: it is not square and symmetric, has no head, a number outside of [0, 1] or
+            another diagonal than ones, or the threshold is outside of [0, 1].
 
     Examples:
         >>> similarity = torch.tensor([[1.0, 0.2, 0.9], [0.2, 1.0, 0.4], [0.9, 0.4, 1.0]])

@@ -205,7 +205,7 @@ def ablation_effects(
         loss: calls the model and returns its loss.
         projections: the output projection of each layer.
         num_heads: H, of every layer.
-        by: see `replace_heads`.
+        by: takes a head, ``(B, L, D)``, and returns what replaces it: zeros by default.
 
     Returns:
         ``(layers, H)`` in float64, in the unit of the loss. Below zero: the loss falls.
@@ -289,7 +289,7 @@ def pruning_curve(
         projections: the output projection of each layer.
         num_heads: H, of every layer.
         order: pairs of layer and head, the first to go first.
-        by: see `replace_heads`.
+        by: takes a head, ``(B, L, D)``, and returns what replaces it: zeros by default.
 
     Returns:
         ``(len(order) + 1,)`` in float64: the loss of the whole model, then with 1, 2, … heads gone.

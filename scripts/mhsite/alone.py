@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import parent_process
 from multiprocessing.connection import wait
@@ -48,10 +50,10 @@ def run_alone(story: Path, folder: Path, device: str, lenient: bool, behind: boo
 
 def file_run(story: Path, draft: Path, folder: Path, device: str, lenient: bool) -> str:
     """Run a story and file what it gave; where it differs from its file, unless ``lenient``."""
-    from mhsite.runner import run
-
-    package, before, start = keys.package(), set(sys.modules), time.monotonic()
+    package, start = keys.package(), time.monotonic()
     heavy = keys.needs_torch(story, package)
+    run = _runner(heavy)
+    before = set(sys.modules)
     different = run(story, draft, device, heavy=heavy)
     loaded = set(sys.modules) - before
     if unseen := keys.unseen(story.read_text(encoding="utf-8"), package, loaded):
@@ -66,6 +68,16 @@ def file_run(story: Path, draft: Path, folder: Path, device: str, lenient: bool)
         return "\n".join(different)
     cache.put(draft, folder)
     return ""
+
+
+def _runner(heavy: bool) -> Callable[..., list[str]]:
+    """What runs a story, with the modules that it takes from the package itself."""
+    from mhsite.runner import run
+
+    if heavy:
+        importlib.import_module("mhsite.grids")
+        importlib.import_module("mhsite.with_torch")
+    return run
 
 
 def end_with_parent() -> None:

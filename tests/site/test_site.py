@@ -44,6 +44,11 @@ def parsed(path):
     return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
 
+@functools.cache
+def ids(path):
+    return {element["id"] for element in parsed(path).find_all(id=True)}
+
+
 def html(site, language, page):
     return parsed(site / address(language, page) / "index.html")
 
@@ -138,7 +143,7 @@ def test_every_link_leads_somewhere(site, root_url, name):
         anchor = unquote(urlsplit(url).fragment)
         if not file.is_file():
             broken.append(f"{link}: no such file")
-        elif anchor and not anchor.startswith("__") and not parsed(file).find(id=anchor):
+        elif anchor and not anchor.startswith("__") and anchor not in ids(file):
             broken.append(f"{link}: no such place")
     assert broken == []
 

@@ -659,7 +659,7 @@ def test_serve_warns_of_stories_that_print_something_else_or_fail(project):
             wait_until(lambda: differs in get(url))
             wait_until(lambda: fails in get(url + "zh/two/"))
             assert "<svg" in get(url)
-            assert "could not be drawn" in get(url + "two/")
+            wait_until(lambda: "could not be drawn" in get(url + "two/"))
         assert project.ran() == ran
         assert project.said.count("WARNING: ") == 2
         for words in (differs, fails):

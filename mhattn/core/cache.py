@@ -266,7 +266,8 @@ class LinearState:
     back, so there is no ``crop``. Without gradients, as `KVCache`.
 
     Examples:
-        >>> from mhattn import MultiHeadAttention, linear_attention
+        >>> from mhattn import MultiHeadAttention
+        >>> from mhattn.variants import linear_attention
         >>> layer, x = MultiHeadAttention(12, 3, attend=linear_attention), torch.randn(2, 5, 12)
         >>> cache = LinearState()
         >>> first = layer(x[:, :4], is_causal=True, cache=cache)

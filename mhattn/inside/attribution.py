@@ -118,7 +118,7 @@ def logit_attribution(
             layers have different numbers of heads, or see `mhattn.inside.edit_heads`.
 
     Examples:
-        >>> from mhattn import LanguageModel
+        >>> from mhattn.models import LanguageModel
         >>> sizes = {"num_heads": 6, "num_kv_heads": 2, "mlp_dim": 30}
         >>> model = LanguageModel(11, 3, embed_dim=24, **sizes, base=100.0, eps=1e-5)
         >>> tokens, direction = torch.tensor([[1, 2, 3, 4]]), model.embedding.weight[7]

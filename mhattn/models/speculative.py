@@ -43,7 +43,7 @@ def write_with_drafts(
         ValueError: tokens is not one sequence, count is less than 1, or drafts have not one axis.
 
     Examples:
-        >>> from mhattn import write
+        >>> from mhattn.models import write
         >>> sizes = {"num_heads": 2, "num_kv_heads": 1, "mlp_dim": 9}
         >>> model = LanguageModel(5, 1, embed_dim=4, **sizes, base=100.0, eps=1e-5)
         >>> tokens = torch.tensor([[0, 1, 2]])

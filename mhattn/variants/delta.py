@@ -190,7 +190,8 @@ class GatedDelta(nn.Module):
         ValueError: a size is less than 1.
 
     Examples:
-        >>> from mhattn import LinearState, MultiHeadAttention
+        >>> from mhattn import MultiHeadAttention
+        >>> from mhattn.core import LinearState
         >>> layer = MultiHeadAttention(12, 3, attend=GatedDelta(3, 4))
         >>> x, cache = torch.randn(2, 5, 12), LinearState()
         >>> layer(x, is_causal=True, cache=cache).shape, cache.state.shape

@@ -339,7 +339,7 @@ def test_a_position_that_says_nothing_changes_nothing():
         ),
         (
             TypeError,
-            "position must be a mhattn.core.positions.Position, got str",
+            "position must be a mhattn.core.Position, got str",
             lambda: MultiHeadAttention(12, 2, position="rotary"),
         ),
         (

@@ -165,7 +165,7 @@ def test_shares_count_the_questions_of_their_range():
         (ValueError, "the number of models must be at least 1", lambda: train_recall([])),
         (
             TypeError,
-            "position must be a mhattn.core.positions.Position, got str",
+            "position must be a mhattn.core.Position, got str",
             lambda: RecallModel(["turned"]),
         ),
     ],

@@ -60,7 +60,7 @@ def stories(page: Page) -> list[str]:
             name = block.value.split("figures/")[-1].split("/")[0]
             told = told_in(page.language, name)
             names[told if (STORIES / f"{told}.pycon").is_file() else name] = None
-    return [name for name in names if name in results.folders()]
+    return [name for name in names if results.is_known(name)]
 
 
 def _warning(text: str, details: list[str]) -> str:

@@ -66,6 +66,11 @@ def folders() -> dict[str, Path | None]:
     return _folders or run()
 
 
+def is_known(name: str) -> bool:
+    """Is a story among those that `run` or `look` found? Asking runs nothing."""
+    return name in _folders
+
+
 def missing() -> list[Path]:
     """The stories that have not run, and have not failed."""
     here = folders()

@@ -25,10 +25,11 @@ FLAGS = (
 
 
 @pytest.fixture(scope="session")
-def story_run(trained):
-    """The run of all stories whose results were missing or stale."""
+def story_run(tmp_path_factory, trained):
+    """The run of all stories whose results were missing or stale; never beside a build."""
     command = [sys.executable, ROOT / "scripts" / "stories.py"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    with FileLock(shared_folder(tmp_path_factory) / "built.lock"):
+        return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -6,3 +6,5 @@
 - `counters`: what published counters of FLOPs see.
 - `filing`: where a measurement goes, and what is noted of the machine.
 """
+
+import mhsite  # noqa: F401, so that this clone's package is the one that is measured

@@ -160,7 +160,7 @@ def test_a_story_imports_once_and_shows_in_each_section(tmp_path, monkeypatch):
     file = tmp_path / "story.pycon"
     file.write_text(STORY.format(*texts.values()), encoding="utf-8")
     monkeypatch.setattr(
-        runner, "prepare", lambda files: None
+        runner, "prepare", lambda *_, **__: None
     )  # this process is not the story's own
     assert runner.run(file, tmp_path, "cpu") == []
     outputs = json.loads((tmp_path / "outputs.json").read_text(encoding="utf-8"))

@@ -121,10 +121,10 @@ class KVCache:
         if positions is not None:
             check.positions(positions, key)
             new += (positions.expand(key.shape[0], -1)[:, None, :, None],)  # (B, 1, L, 1)
-        if self.seen > 0:
+        if self._end > 0:
             check_as_before(key, value, self._memory)
         self._check_positions(positions)
-        if self.seen == 0 and not all_fit(new, self._memory):
+        if self._end == 0 and not all_fit(new, self._memory):
             self._memory = tuple(self._set_aside(x) for x in new)
         self._place_sinks(move)
         number, room = key.shape[2], self._memory[0].shape[2] - self.sinks
@@ -201,7 +201,7 @@ class KVCache:
     def _check_positions(self, positions: Tensor | None) -> None:
         if positions is not None and self.sinks > 0:
             raise ValueError(f"positions must be None with sinks, got sinks={self.sinks}")
-        if self.seen > 0 and (positions is None) != (len(self._memory) == 2):
+        if self._end > 0 and (positions is None) != (len(self._memory) == 2):
             rule = "None" if positions is not None else "given"
             got = "none" if positions is None else f"shape {tuple(positions.shape)}"
             raise ValueError(f"positions must be {rule} as before, got {got}")

@@ -42,9 +42,9 @@ def to_reference(block: Block) -> str:
 
 
 def imports(module: str) -> str:
-    """How to import what a module defines; Markdown."""
-    exported = sorted((address(module, name), name) for name in public(module))
-    grouped = groupby(exported, key=lambda pair: pair[0])
+    """How to import what a module exports; Markdown."""
+    pairs = sorted((address(module, name), name) for name in public(module))
+    grouped = groupby((pair for pair in pairs if pair[0] != module), key=lambda pair: pair[0])
     return "\n\n".join(
         f"`from {door} import {', '.join(name for _, name in names)}`" for door, names in grouped
     )

@@ -68,3 +68,15 @@ def test_the_reference_leads_to_the_first_page_that_uses_what_none_shows(languag
     shown, leads = shown_first(language), led_to("show/tables", language)
     assert "show/tables.table" not in shown
     assert leads["table"] == used_first(language, "table")
+
+
+def test_the_reference_says_how_to_import_what_is_exported():
+    assert links.imports("mhattn.core.fused") == (
+        "`from mhattn.core import attend_in_groups, fused_attention`"
+    )
+    masks = links.imports("mhattn.core.masks")
+    assert masks.startswith("`from mhattn import causal_mask, padding_mask")
+    code = "\n".join(line.strip("`") for line in links.imports("mhattn.inside.observe").split("\n"))
+    names = {}
+    exec(code, names)
+    assert names["attention_maps"].__module__ == "mhattn.inside.observe"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from html import escape, unescape
@@ -138,9 +139,14 @@ def _output(text: str, grid: str = "", said: Callable[[str], str] = str) -> str:
         return ""
     if TABLE.fullmatch(text):
         return _table(text, grid, said)
-    wide = max(map(len, text.splitlines())) > PHONE
+    wide = max(map(_columns, text.splitlines())) > PHONE
     focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
     return f'<pre class="mh-output"{focus}>{escape(text, quote=False)}</pre>'
+
+
+def _columns(line: str) -> int:
+    """How many letters wide a line is: a Chinese character is as wide as two."""
+    return len(line) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in line)
 
 
 def _table(text: str, grid: str, said: Callable[[str], str]) -> str:

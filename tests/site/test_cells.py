@@ -73,10 +73,13 @@ def test_other_outputs_stay_text(tmp_path, text):
     assert shown.select_one("pre.mh-output").text == text.rstrip("\n")
 
 
-@pytest.mark.parametrize(("width", "focus"), [(36, None), (37, "0")])
-def test_keys_reach_an_output_that_may_scroll(tmp_path, width, focus):
+@pytest.mark.parametrize(
+    ("line", "focus"),
+    [("x" * 36, None), ("x" * 37, "0"), ("春" * 18, None), ("春" * 18 + "x", "0")],
+)
+def test_keys_reach_an_output_that_may_scroll(tmp_path, line, focus):
     """What scrolls in a browser is a stop of the keys: test_access.py sees that none lacks it."""
-    shown = soup(f">>> print(t)\nshort\n{'x' * width}\n", tmp_path)
+    shown = soup(f">>> print(t)\nshort\n{line}\n", tmp_path)
     assert shown.select_one("pre.mh-output").get("tabindex") == focus
 
 

@@ -115,6 +115,11 @@ PAGES = {
 NAVIGATION = "nav:\n  - index.md\n  - two.md\n  - labs/lab.md\n  - bibliography.md\n"
 
 
+def hear_ctrl_c():
+    """Also where the tests themselves run behind a shell, which then has them ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Project:
     """A copy of this project with other pages, and what happens when it is built."""
 
@@ -147,6 +152,7 @@ class Project:
             stderr=subprocess.STDOUT,
             encoding="utf-8",
             start_new_session=True,
+            preexec_fn=hear_ctrl_c if sys.platform != "win32" else None,
         )
 
     def build(self, *command, **options):

@@ -338,7 +338,7 @@ class LinearState:
 
 def keep_to_one_layer(cache: KVCache | LinearState, layer: nn.Module) -> None:
     """That all tokens in it went through this layer; an empty one is free for any."""
-    if cache.seen == 0 or cache._layer is None:
+    if cache.seen == 0 or getattr(cache, "_layer", None) is None:  # or a cache of one's own
         cache._layer = id(layer)
     if cache._layer != id(layer):
         got = f"one with {cache.seen} tokens of another layer"

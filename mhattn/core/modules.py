@@ -212,7 +212,7 @@ class MultiHeadAttention(nn.Module):
         key_positions = positions
         if cache is not None:
             keep_to_one_layer(cache, self)
-        if isinstance(cache, KVCache):
+        if cache is not None and not isinstance(cache, LinearState):
             move = None if self.position is None else self.position.move
             key, value = cache.append(key, value, move=move, positions=positions)
             key_positions = cache.positions

@@ -408,3 +408,24 @@ def test_a_cache_goes_through_a_graph(kind):
     torch.testing.assert_close(torch.cat(parts, dim=1), mha(x, is_causal=True))
     with pytest.raises(ValueError, match=r"^cache must hold tokens of this layer only"):
         make()(x, is_causal=True, cache=cache)
+
+
+def test_a_cache_of_ones_own_is_used():
+    """Whoever copies the class from its page has another one than the layer knows."""
+
+    class Own:
+        def __init__(self):
+            self.seen, self.kept, self.positions = 0, None, None
+
+        def append(self, key, value, *, move=None, positions=None):
+            new = key, value
+            old = self.kept or tuple(x[:, :, :0] for x in new)
+            self.kept = tuple(torch.cat(pair, dim=2) for pair in zip(old, new, strict=True))
+            self.seen += key.shape[2]
+            return self.kept
+
+    layer, x = MultiHeadAttention(E - 1, 4, position=Rotary(4)).eval(), torch.randn(B, L, E - 1)
+    cache = Own()
+    with torch.no_grad():
+        steps = [layer(token, is_causal=True, cache=cache) for token in x.split(1, dim=1)]
+        torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, is_causal=True))

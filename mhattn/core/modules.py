@@ -234,7 +234,7 @@ class MultiHeadAttention(nn.Module):
     # --8<-- [end:MultiHeadAttention]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """What attends and the position go together, whenever one of them is set."""
+        # What attends and the position go together, whenever one of them is set.
         if name in ("attend", "position"):
             parts = {"attend": getattr(self, "attend", attention), name: value}
             parts.setdefault("position", getattr(self, "position", None))

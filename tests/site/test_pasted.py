@@ -229,7 +229,7 @@ def made(*codes):
 
 
 IMPORT = "from mhattn import causal_mask"
-SOURCE = "# its source\nfrom mhattn import checks as check\ndef causal_mask(length): ..."
+SOURCE = "# its source\nfrom mhattn.core import checks as check\ndef causal_mask(length): ..."
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ SOURCE = "# its source\nfrom mhattn import checks as check\ndef causal_mask(leng
         (["check = 1", SOURCE, "print(check)"], {"check"}),
         (["check = 1", SOURCE, "check = 2", "print(check)"], set()),
         ([SOURCE, "causal_mask = 3", "print(causal_mask)"], set()),
-        (["from mhattn import checks as check", SOURCE, "check.floats"], set()),
+        (["from mhattn.core import checks as check", SOURCE, "check.floats"], set()),
         ([SOURCE, "[check for check in range(3)]"], set()),
         (["# its source\ndef sum(x): ...", "sum([1])"], {"sum"}),
         ([IMPORT, SOURCE, "causal_mask = causal_mask(2)"], {"causal_mask"}),

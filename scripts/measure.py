@@ -4,46 +4,64 @@
 scripts/measuring; with names, only those, where `variants` is all whose names begin so.
 `--device cuda` measures on the GPU, all that don't need a CPU. A page shows one by
 `<!-- measured NAME | heading | … -->`, with a table for each device.
+
+`python scripts/measure.py STORY:FUNCTION --seeds 5` runs an experiment that trains too long
+for a build, `def FUNCTION(seed)` of that story, for the seeds 0 to 4, and files what it returns in
+docs/data/runs/STORY.json; `STORY:` runs all that are filed there again.
 """
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
+from collections.abc import Iterable
 
 import torch
-from measuring import benchmarks, comparisons, counters, variants  # noqa: F401, register theirs
+from measuring import benchmarks, comparisons, counters, runs, variants  # noqa: F401, register
 from measuring.filing import provenance, write
 from measuring.rounds import ANYWHERE, BENCHMARKS
+from mhsite.source import SourceError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; default: all")
+    known = f"of {', '.join(BENCHMARKS)}, or STORY:FUNCTION; default: all benchmarks"
+    parser.add_argument("names", nargs="*", help=known)
+    parser.add_argument("--seeds", type=int, help="of a STORY:FUNCTION; default: as before")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--device", default="cpu", help="of torch, as cuda or cuda:1")
     options = parser.parse_args()
     there = BENCHMARKS if options.device == "cpu" else ANYWHERE
-    names = []
-    for asked in options.names:
-        found = (
-            [asked] if asked in there else [name for name in there if name.startswith(f"{asked}-")]
-        )
-        if not found:
-            on = f" on {options.device}" if asked in BENCHMARKS else ""
-            parser.error(f"there is no benchmark {asked!r}{on}, only {', '.join(there)}")
-        names += found
-    for name in names or there:
-        torch.manual_seed(0)
-        with torch.no_grad():
-            where = [options.device] if name in ANYWHERE else []
-            measured = BENCHMARKS[name](options.rounds, *where)
-        code = inspect.getsourcefile(BENCHMARKS[name])
-        about = provenance(options.rounds, code, options.device) | measured.pop("provenance", {})
-        path = write(name, {"provenance": about, **measured})
-        print(f"{name}: {len(measured['rows'])} rows, filed under {path.parent.name}")
+    try:
+        stories = [name for name in options.names if ":" in name]
+        names = [name for asked in options.names if ":" not in asked for name in like(asked, there)]
+        for asked in stories:
+            print(f"filed {', '.join(path.name for path in runs.again(asked, options.seeds))}")
+    except (SourceError, ValueError) as error:
+        parser.error(str(error))
+    for name in names or ([] if stories else there):
+        print(measure(name, options.rounds, options.device))
     return 0
+
+
+def like(asked: str, there: Iterable[str]) -> list[str]:
+    """The benchmark of this name, or those whose names begin so."""
+    found = [asked] if asked in there else [name for name in there if name.startswith(f"{asked}-")]
+    if not found:
+        where = " on this device" if asked in BENCHMARKS else ""
+        raise ValueError(f"there is no benchmark {asked!r}{where}, only {', '.join(there)}")
+    return found
+
+
+def measure(name: str, rounds: int, device: str) -> str:
+    """Run a benchmark, with one thread unless it says otherwise, and file it."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        measured = BENCHMARKS[name](rounds, *([device] if name in ANYWHERE else []))
+    about = provenance(rounds, BENCHMARKS[name], device) | measured.pop("provenance", {})
+    path = write(name, {"provenance": about, **measured})
+    return f"{name}: {len(measured['rows'])} rows, filed under {path.parent.name}"
 
 
 if __name__ == "__main__":

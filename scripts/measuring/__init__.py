@@ -1,6 +1,7 @@
 """What is measured for the pages, since it depends on the machine; `scripts/measure.py` files it.
 
 - `rounds`: how a benchmark is registered, and what becomes of its rounds.
+- `runs`: experiments of stories that train too long for a build.
 - `benchmarks`: speed and memory of parts; `variants`: kinds of attention over the length.
 - `comparisons`: the same work by other libraries, which `peers` builds.
 - `counters`: what published counters of FLOPs see.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import platform
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from mhsite import slices
 from mhsite.measured import FOLDER, slug
 from mhsite.source import ROOT
 
@@ -31,18 +34,21 @@ def commit() -> str:
     return head + ("-dirty" if changed else "")
 
 
-def provenance(rounds: int, code: str, device: str = "cpu") -> dict:
-    """What the numbers were made with: a file of this project; ``device`` is torch's name of it."""
+def provenance(rounds: int, benchmark: Callable, device: str = "cpu") -> dict:
+    """What the numbers were made with, and by which code; ``device`` is torch's name of it."""
+    code = Path(str(inspect.getsourcefile(benchmark)))
+    text = code.read_text(encoding="utf-8")
     about = {"device": processor(), "cores": os.cpu_count()}
     if device != "cpu":
         name = torch.cuda.get_device_name(device)
         about = {"device": name, "cuda": torch.version.cuda, "host": processor()}
     return about | {
-        "threads": 1,
+        "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "commit": commit(),
-        "code": Path(code).relative_to(ROOT).as_posix(),
+        "code": code.relative_to(ROOT).as_posix(),
+        "hash": slices.fingerprint(text, benchmark.__name__),
         "date": datetime.now(UTC).date().isoformat(),
         "rounds": rounds,
     }

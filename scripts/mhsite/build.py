@@ -18,6 +18,7 @@ from mhsite import (
     notices,
     pieces,
     results,
+    runs,
     search,
 )
 from mhsite.page import Page, page_paths, read
@@ -66,7 +67,7 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
-    found |= measured.published()
+    found |= measured.published() | runs.published()
     stories = {name for page in mine for name in notices.stories(page)} if only else None
     found |= {f"data/{name}": path for name, path in results.files(language, stories).items()}
     found |= {f"figures/{name}": svg for name, svg in results.figures(language, stories).items()}

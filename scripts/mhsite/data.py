@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mhattn.costs import known_model, known_models
-from mhsite import measured
+from mhsite import measured, runs
 from mhsite.measured import table_markdown
 from mhsite.page import Block, Page, Span, keys, read, with_spans
 from mhsite.settings import settings
@@ -84,6 +84,7 @@ def citation(span: Span, language: str, url: Callable[[str], str]) -> str:
 def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     """``<!-- measured NAME | heading | … -->`` is docs/data/measured/*/NAME.json under headings.
 
+    ``<!-- runs STORY:NAME -->`` says where docs/data/runs/STORY.json has its numbers from.
     ``<!-- models | heading | … -->`` is mhattn/costs/model_sizes.toml; bibliography and glossary
     have no headings. ``url`` gives the address of a file of the site.
     """
@@ -91,6 +92,8 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     headings = [heading.strip() for heading in block.title.split("|")] if block.title else []
     if kind == "measured":
         return measured.markdown(name, headings, language, url)
+    if kind == "runs" and not headings:
+        return runs.markdown(name, language, url)
     if block.value == "models":
         return models_markdown(headings, language)
     if block.value == "bibliography" and not headings:

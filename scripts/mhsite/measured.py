@@ -8,8 +8,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from mhsite import slices
 from mhsite.settings import settings
-from mhsite.source import DOCS, SourceError, of_file
+from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 FOLDER = DOCS / "data" / "measured"
 OF_TEXT = "amd-epyc"  # the device that the pages' text is about: its tables come first
@@ -26,8 +27,12 @@ COUNTED = {  # nothing but counts: each round would find the same
     "zh": MEASURED["zh"].replace("数值为 {rounds} 轮的中位数，括号内为四分位数", "数值为计数"),
 }
 MORE = {  # what older files don't say
-    "en": {"cores": " ({} cores)", "host": ", host {}", "cuda": ", CUDA {}"},
-    "zh": {"cores": "（{} 核）", "host": "，主机 {}", "cuda": "，CUDA {}"},
+    "en": {"cores": " ({} cores)", "host": ", host {}", "cuda": ", CUDA {}", "hash": ""},
+    "zh": {"cores": "（{} 核）", "host": "，主机 {}", "cuda": "，CUDA {}", "hash": ""},
+}
+STALE = {
+    "en": ". **The code that was measured has changed since**",
+    "zh": "。**此次测量之后，被测代码已有改动**",
 }
 UNITS = {
     "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
@@ -38,6 +43,7 @@ UNITS = {
 PROVENANCE = {  # of these, whoever measures must say: all that are not in MORE
     **{name: str for name in ("device", "python", "torch", "commit", "code", "date")},
     **{"threads": (int, str), "rounds": int, "cores": int, "host": str, "cuda": str},
+    "hash": str,  # of the code that ran: `mhsite.slices`
 }
 
 
@@ -126,7 +132,7 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
         which = FIRST[language] if file.parent.name == OF_TEXT else ""
         tables.append(f"**{about['device']}**{which}\n{{ .mh-device }}")
         tables.append(table_of(measured, headings))
-        tables.append(origin(measured, language, url(path), code_url(about)))
+        tables.append(origin(name, measured, language, url(path), code_url(about)))
     return "\n\n".join(tables[1:] if len(tables) == 3 else tables)
 
 
@@ -159,7 +165,7 @@ def table_of(measured: dict, headings: list[str]) -> str:
     return table_markdown(headings, rows)
 
 
-def origin(measured: dict, language: str, data: str, code: str) -> str:
+def origin(name: str, measured: dict, language: str, data: str, code: str) -> str:
     """What the numbers were made with."""
     about, more = measured["provenance"], MORE[language]
     said = {name: more[name].format(about[name]) if name in about else "" for name in more}
@@ -167,7 +173,21 @@ def origin(measured: dict, language: str, data: str, code: str) -> str:
     shown = about | {"device": device, "torch": about["torch"] + said["cuda"], "data": data}
     timed = any(isinstance(value, list) for row in measured["rows"] for value in row)
     text = (MEASURED if timed else COUNTED)[language].format(**shown | {"code": code})
-    return f"{text}\n{{ .mh-measured }}"
+    return f"{text}{STALE[language] * is_stale(name, about)}\n{{ .mh-measured }}"
+
+
+def is_stale(name: str, about: dict) -> bool:
+    """Whether the code is another than that which was measured."""
+    path = ROOT / about["code"]
+    try:
+        return about.get("hash") != slices.fingerprint(path.read_text("utf-8"), function(name))
+    except (OSError, KeyError):  # the benchmark lies elsewhere now
+        return True
+
+
+def function(name: str) -> str:
+    """The function that makes the measurement of this name."""
+    return name.replace("-", "_")
 
 
 def code_url(about: dict) -> str:

@@ -105,6 +105,7 @@ def folder(tmp_path, monkeypatch):
     """The folder of measurements, with one benchmark on one device."""
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     monkeypatch.setattr(filing, "FOLDER", tmp_path)
+    monkeypatch.setattr(filing.slices, "fingerprint", lambda text, name: "of its code")
     (tmp_path / "amd-epyc").mkdir()
     found = {"columns": ["length", "ours"], "units": {"ours": "seconds"}, "rows": [[8, [2, 1, 3]]]}
     about = {key: value for key, value in GPU.items() if key not in ("host", "cuda")}
@@ -278,7 +279,7 @@ def test_measuring_files_what_pages_can_show(folder, monkeypatch, capsys):
     made = {"columns": ["n"], "units": {}, "rows": [[1]], "provenance": {"threads": "1, 2"}}
     monkeypatch.setitem(rounds.BENCHMARKS, "layers", lambda rounds: dict(made))
     assert run(monkeypatch, "layers", "--rounds", "3") == 0
-    about = filing.provenance(3, __file__)
+    about = filing.provenance(3, run)
     (file,) = (path for path in folder.rglob("*.json") if said(path)["columns"] == ["n"])
     assert said(file)["provenance"] == about | {"threads": "1, 2"}
     assert measured.found(file)["provenance"]["cores"] >= 1
@@ -319,10 +320,10 @@ def test_a_gpu_is_asked_for_its_name_and_measures_what_it_can(folder, monkeypatc
     assert asked == ["cpu", "cuda:1"]
     found = measured.found(folder / "gpu-of-cuda-1" / "decode.json")
     about = {"device": "GPU of cuda:1", "host": "host", "cuda": "12.8"}
-    assert found["provenance"] == about | filing.provenance(20, __file__, "cuda:1")
+    assert found["provenance"] == about | filing.provenance(20, run, "cuda:1")
     with pytest.raises(SystemExit):
         run(monkeypatch, "peers", "--device", "cuda")
-    assert "no benchmark 'peers' on cuda, only" in capsys.readouterr().err
+    assert "no benchmark 'peers' on this device, only" in capsys.readouterr().err
 
 
 def test_benchmarks_of_any_device_make_every_tensor_there(monkeypatch):

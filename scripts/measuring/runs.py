@@ -1,0 +1,67 @@
+"""Experiments of stories that train too long for a build: run beforehand, for several seeds.
+
+A story's ``def name(seed)`` trains and returns nested lists of numbers. What it gave for each seed
+is filed, with the hash of its code; the story reads that and computes one of them again.
+"""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from mhsite import runs, with_torch
+from mhsite.source import SourceError
+from tqdm import tqdm
+
+from measuring.filing import processor
+
+DIGITS = 5
+
+
+def run(story: str, name: str, seeds: int) -> Path:
+    """Call a story's function with each seed from 0 on, and file what it returns.
+
+    Raises:
+        SourceError: if the story has no such function, or it returns anything but numbers.
+    """
+    with_torch.prepare("cpu")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(runs.code(story, name), f"{story}.pycon", "exec"), namespace)
+    values = []
+    for seed in tqdm(range(seeds), desc=f"{story}:{name}", disable=None):
+        values.append(_numbers(namespace[name](seed), f"{story}:{name}"))
+    found = {
+        "seeds": seeds,
+        "date": datetime.now(UTC).date().isoformat(),
+        "device": processor(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "code": runs.fingerprint(story, name),
+        "values": values,
+    }
+    return runs.write(story, runs.filed(story) | {name: found})
+
+
+def _numbers(value: Any, name: str) -> Any:
+    """Nested lists of numbers, with as many digits as anybody reads."""
+    if isinstance(value, list):
+        return [_numbers(each, name) for each in value]
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise SourceError(f"{name} must return nested lists of numbers, got {value!r}")
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def again(asked: str, seeds: int | None) -> list[Path]:
+    """Run ``story:name``, or with ``story:`` all that is filed for it, as often as before."""
+    story, _, name = asked.partition(":")
+    before = runs.filed(story)
+    names = [name] if name else list(before)
+    if not names:
+        raise SourceError(f"{asked}: nothing is filed for this story; name one of its functions")
+    for each in names:
+        if seeds is None and each not in before:
+            raise SourceError(f"{story}:{each} was never run: say --seeds")
+    return [run(story, each, seeds or before[each]["seeds"]) for each in names]

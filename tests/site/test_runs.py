@@ -1,0 +1,183 @@
+"""What was run beforehand: the code behind it is known, and pages say when that has changed."""
+
+import json
+
+import measure
+import pytest
+from measuring import runs as measuring_runs
+from mhsite import measured, runs, slices
+from mhsite.page import page_paths, read, skeleton
+from mhsite.source import DOCS, LANGUAGES, STORIES, SourceError
+
+FILED = [(path.stem, name) for path in runs.published().values() for name in runs.filed(path.stem)]
+each_run = pytest.mark.parametrize(("story", "name"), FILED)
+
+CODE = '''\
+import math
+import torch
+from mhattn.core import rotary_frequencies
+torch.set_default_dtype(torch.float64)
+width = 16
+other = 3
+def turn(c):
+    """How far pair c turns."""
+    return rotary_frequencies(width)[c] * helper(c)
+def helper(c):
+    return math.pi  # half a turn
+turned = turn(other)
+width = 99
+'''
+
+
+def names(code, name):
+    return [line.split("\n")[0] for line in map(slices.ast.unparse, slices.needed(code, name))]
+
+
+def test_a_name_needs_what_its_code_reads_and_nothing_else():
+    found = names(CODE, "turn")
+    assert "def turn(c):" in found
+    assert "def helper(c):" in found, "defined later, called by turn"
+    assert "width = 16" in found, "as it was when the function was defined"
+    assert "torch.set_default_dtype(torch.float64)" in found, "it binds nothing and changes all"
+    assert not {"width = 99", "other = 3", "turned = turn(other)"} & set(found)
+    assert "other = 3" in names(CODE, "turned")
+    with pytest.raises(KeyError):
+        slices.needed(CODE, "nosuch")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("return math.pi", "return 2 * math.pi", True),
+        ("width = 16", "width = 18", True),
+        ("float64", "float32", True),
+        ("half a turn", "a comment", False),
+        ("How far pair c turns", "Another docstring", False),
+        ("other = 3", "other = 4", False),
+        ("width = 99", "width = 98", False),
+    ],
+)
+def test_the_hash_changes_with_the_code(old, new, changes):
+    assert old in CODE
+    same = slices.fingerprint(CODE, "turn") == slices.fingerprint(CODE.replace(old, new), "turn")
+    assert same is not changes
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "changes"),
+    [
+        ("core.frequencies", "(-pairs / head_dim)", "(-pairs / 9)", True),  # what it imports
+        ("core.frequencies", "Position interpolation needs", "Interpolation needs", False),
+        ("core.masks", "def causal_mask(", "def causal_mask_(", False),
+    ],
+)
+def test_the_hash_changes_with_the_package(monkeypatch, module, old, new, changes):
+    before, package = slices.fingerprint(CODE, "turn"), slices.keys.package()
+    text = package.texts[module]
+    assert old in text
+    package.texts[module] = text.replace(old, new)
+    monkeypatch.setattr(slices.keys, "package", lambda: package)
+    assert (slices.fingerprint(CODE, "turn") != before) is changes
+
+
+# Filed runs
+
+
+@pytest.fixture
+def story(tmp_path, monkeypatch):
+    """A story with an experiment, and a folder for its runs."""
+    text = "# --8<-- [start:a]\n>>> import torch\n>>> scale = 2.0\n>>> _ = 1 / 0\n"
+    text += ">>> def trained(seed):\n...     _ = torch.manual_seed(seed)\n"
+    text += "...     return [[scale * torch.rand(()).item(), seed]]\n\n# --8<-- [end:a]\n"
+    (tmp_path / "toy.pycon").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(runs, "STORIES", tmp_path)
+    monkeypatch.setattr(runs, "FOLDER", tmp_path / "runs")
+    return tmp_path / "toy.pycon"
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr("sys.argv", ["measure.py", *arguments])
+    return measure.main()
+
+
+def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
+    """Only what the function needs is run: the division by zero is not."""
+    assert run(monkeypatch, "toy:trained", "--seeds", "3") == 0
+    filed = runs.filed("toy")["trained"]
+    assert [value[0][1] for value in filed["values"]] == [0, 1, 2]
+    assert len({value[0][0] for value in filed["values"]}) == 3
+    assert run(monkeypatch, "toy:") == 0
+    assert runs.filed("toy")["trained"]["values"] == filed["values"]
+    for language in LANGUAGES:
+        said = runs.markdown("toy:trained", language, str)
+        assert "3 " in said
+        assert "(data/runs/toy.json)" in said
+        assert runs.STALE[language] not in said
+    text = story.read_text(encoding="utf-8").replace("2.0", "3.0")
+    story.write_text(text, encoding="utf-8")
+    for language in LANGUAGES:
+        assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
+    with pytest.raises(SourceError, match=r"no 'other' in docs/data/runs/toy\.json"):
+        runs.markdown("toy:other", "en", str)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("toy:trained", "was never run: say --seeds"),
+        ("toy:", "nothing is filed for this story"),
+        ("nosuch:trained --seeds 3", "there is no story"),
+        ("toy:nosuch --seeds 3", "nothing defines nosuch in this story"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(story, monkeypatch, capsys, asked, message):
+    with pytest.raises(SystemExit):
+        run(monkeypatch, *asked.split())
+    assert message in capsys.readouterr().err
+    assert not (story.parent / "runs").exists()
+
+
+@pytest.mark.parametrize("value", [None, [1, "2"], [float("nan")], [True], {"a": 1}])
+def test_only_numbers_are_filed(value):
+    with pytest.raises(SourceError, match="must return nested lists of numbers, got"):
+        measuring_runs._numbers(value, "toy:trained")
+
+
+# What is there
+
+
+@each_run
+def test_a_filed_run_is_of_todays_code_and_run_again_in_part(story, name):
+    """By the story itself, which compares."""
+    code = runs.text(story)
+    command = f"python scripts/measure.py {story}:{name}"
+    assert not runs.is_stale(story, name), f"its code has changed; run it again: {command}"
+    assert f"docs/data/runs/{story}.json" in code
+    assert code.count(f"{name}(") >= 2, "defined and called"
+    assert len(runs.filed(story)[name]["values"]) == runs.filed(story)[name]["seeds"] >= 3
+
+
+@each_run
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_page_says_where_a_filed_run_comes_from(story, name, language):
+    pages = [read(DOCS / language / page) for page in page_paths(language)]
+    tables = {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
+    assert f"runs {story}:{name}" in tables
+
+
+def test_every_file_belongs_to_a_story():
+    for path in runs.published().values():
+        assert (STORIES / f"{path.stem}.pycon").is_file()
+        assert set(json.loads(path.read_text(encoding="utf-8"))) == {"runs"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "path", measured.files(), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_a_measurement_is_of_todays_code(path):
+    about = measured.found(path)["provenance"]
+    command = f"python scripts/measure.py {path.stem}"
+    assert not measured.is_stale(path.stem, about), (
+        f"its code has changed; measure again: {command}"
+    )

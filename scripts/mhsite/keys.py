@@ -166,14 +166,35 @@ def unseen(text: str, package: Package, loaded: set[str]) -> list[str]:
 
 
 def needs_torch(story: Path, package: Package) -> bool:
-    """Whether a story's process has to load torch: unless all that it imports is known not to."""
+    """Whether a story's process has to load torch: unless all that it imports is known not to.
+
+    Of the package's modules only their imports count, not what their docstrings show.
+    """
     text = story.read_text(encoding="utf-8")
-    modules = reached(text, package)
-    if WATCHED & {name.split(".")[-1] for name in modules}:
-        return True
-    texts = [text, *(package.texts[name] for name in modules)]
-    found = (name for each in texts for names in LINE.findall(each) for name in names.split(","))
-    return not {name.strip().split(".")[0] for name in found} <= LIGHT
+    named = {name.strip() for names in LINE.findall(text) for name in names.split(",")}
+    others, left, found = {name.split(".")[0] for name in named}, [imported(text)], set()
+    while left:
+        parts = left.pop()
+        new = set().union(*(package.found(p) if p else package.inside("") for p in parts)) - found
+        found |= new
+        for name in new:
+            ours, theirs = _imports(package.texts[name].partition("\0")[0])
+            left.append(ours)
+            others |= theirs
+    return bool(WATCHED & {name.split(".")[-1] for name in found}) or not others <= LIGHT
+
+
+@functools.lru_cache(maxsize=256)
+def _imports(module: str) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
+    """What a module imports from the package, as dotted parts, and what else, by its first part."""
+    named = set()
+    for node in ast.walk(ast.parse(module)):
+        if isinstance(node, ast.Import):
+            named |= {tuple(alias.name.split(".")) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            named |= {(*str(node.module).split("."), alias.name) for alias in node.names}
+    ours = frozenset(name[1:] for name in named if name[0] == "mhattn")
+    return ours, frozenset(name[0] for name in named if name[0] != "mhattn")
 
 
 def data_of(text: str) -> list[Path]:

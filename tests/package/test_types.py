@@ -1,5 +1,6 @@
 """Two type checkers find nothing in the package, and tell its users what they get."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,8 +19,6 @@ from mhattn.variants import (
 
 ROOT = Path(__file__).parents[2]
 CHECKERS = {"mypy": ["mypy", "--strict"], "pyright": ["pyright"]}
-every_checker = pytest.mark.parametrize("checker", CHECKERS)
-pytestmark = pytest.mark.xdist_group("types")
 
 USED = [MultiHeadAttention, LatentAttention, LinearState, linear_attention, attention]
 USED += [latent_attention_absorbed, latent_attention_expanded]
@@ -59,35 +58,25 @@ IMPORTS = [f"from {module} import {name}\n" for name, module in THINGS.items()]
 USER = "".join(["import torch\n", *IMPORTS, USER])
 
 
-def check(checker, *paths):
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_the_package_has_no_type_errors_and_users_are_told_what_they_get(checker, tmp_path):
+    """In one run: the only errors are those of the wrong lines, and each of these has one."""
+    user = tmp_path / "user.py"
+    user.write_text(USER + "\n".join(WRONG) + "\n", encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", *CHECKERS[checker], *map(str, paths)],
+        [sys.executable, "-m", *CHECKERS[checker], "mhattn", str(user)],
         cwd=ROOT,
         capture_output=True,
         encoding="utf-8",
     )
-    return done.returncode, done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
+    first = USER.count("\n") + 1
+    wrong = {f"user.py:{line}:": word for line, word in enumerate(WRONG.values(), first)}
+    rows = [row for row in done.stdout.splitlines() if re.search(r"\berror\b\s*[:T]", row)]
+    elsewhere = [row for row in rows if not any(place in row for place in wrong)]
+    assert not elsewhere, "\n".join(elsewhere)
+    for place, word in wrong.items():
+        assert any(place in row for row in rows), f"{place} ({word}) has no error in\n{done.stdout}"
 
 
-@every_checker
-def test_the_package_has_no_type_errors(checker):
-    code, said = check(checker, "mhattn")
-    assert code == 0, said
-
-
-@every_checker
-def test_users_are_told_what_they_get(checker, tmp_path):
-    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
-    right.write_text(USER, encoding="utf-8")
-    wrong.write_text(USER + "\n".join(WRONG) + "\n", encoding="utf-8")
-    code, said = check(checker, right)
-    assert code == 0, said
-    code, said = check(checker, wrong)
-    assert code == 1
-    last = USER.count("\n")
-    for line, word in enumerate(WRONG.values(), last + 1):
-        found = [row for row in said.splitlines() if f"wrong.py:{line}:" in row]
-        assert found, f"line {line} ({word}) has no error in\n{said}"
-
-
-test_users_are_told_what_they_get.duty = "types"
+test_the_package_has_no_type_errors_and_users_are_told_what_they_get.duty = "types"

@@ -1,5 +1,6 @@
 """What a call takes: seconds, bytes and FLOPs."""
 
+import contextlib
 import functools
 import json
 import math
@@ -8,13 +9,14 @@ import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from timeit import timeit
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -179,6 +181,9 @@ def measure_flops(fn: Callable[..., Any], *inputs: Any) -> Flops:
 
     - A multiplication and its addition are two FLOPs. Softmax, norms, masks, biases and all else
       that works on single numbers are left out, as in `mhattn.costs.attention`.
+    - A complex multiplication and its addition are eight FLOPs: four times as many real ones. An
+      FFT is no product of matrices and counts nothing, although a convolution may be made of it.
+    - A mixture of experts counts each token once for each expert that takes it.
     - A fused kernel counts ``L * S`` scores, whatever it is told to hide: with ``is_causal`` and
       ``L == S`` it needs ``(L + 1) / (2 * L)`` of the number below its name.
     - The backward pass of a fused kernel is five products, not four: it computes the scores again,
@@ -196,7 +201,8 @@ def measure_flops(fn: Callable[..., Any], *inputs: Any) -> Flops:
         TypeError: fn can't be called.
         ValueError: an operator that multiplies matrices has no formula, or gets a sparse or nested
             tensor, as in a `torch.nn.TransformerEncoder` that pads, in evaluation, unless it was
-            made with ``enable_nested_tensor=False``. The call ends there.
+            made with ``enable_nested_tensor=False``. The call ends there; the error names the
+            module.
 
     Examples:
         >>> x, y = torch.randn(2, 3), torch.randn(3, 5, requires_grad=True)
@@ -211,7 +217,7 @@ def measure_flops(fn: Callable[..., Any], *inputs: Any) -> Flops:
     if not callable(fn):
         raise TypeError(f"fn must be a function, got {type(fn).__name__}")
     counter = CountFlops()  # type: ignore[no-untyped-call]
-    with torch.compiler.set_stance("force_eager"), counter:
+    with torch.compiler.set_stance("force_eager"), inside_of_modules(counter.inside), counter:
         fn(*inputs)
     by_operator = {name: count for name, count in counter.counts.items() if count}
     return Flops(sum(by_operator.values()), by_operator)
@@ -226,6 +232,19 @@ class CountFlops(TorchDispatchMode):
     def counts(self) -> Counter[str]:
         return Counter()
 
+    @functools.cached_property
+    def inside(self) -> list[nn.Module]:
+        """The modules whose forward pass is under way, the outermost first."""
+        return []
+
+    def where(self) -> str:
+        """Who calls an operator, as `torch.nn.Module.named_modules` names it."""
+        if not self.inside:
+            return ""
+        outer, inner = self.inside[0], self.inside[-1]
+        names = {module: name for name, module in outer.named_modules()}
+        return f" in {names.get(inner) or type(inner).__name__}"
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
@@ -237,21 +256,45 @@ class CountFlops(TorchDispatchMode):
         for x in tensors:
             if x.is_nested or (multiplies and x.layout != torch.strided):
                 kind = "nested" if x.is_nested else x.layout
-                raise ValueError(f"fn must multiply dense tensors, got {kind} in {operator}")
+                got = f"{kind} in {operator}{self.where()}"
+                raise ValueError(f"fn must multiply dense tensors, got {got}")
         if formula is None and isinstance(func, torch._ops.OpOverload):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
         if multiplies and formula is None:
-            raise ValueError(f"fn must multiply by operators with a formula, got {operator}")
+            got = f"{operator}{self.where()}"
+            raise ValueError(f"fn must multiply by operators with a formula, got {got}")
         result = func(*args, **kwargs)
         if formula is not None:
             name = getattr(operator, "__name__", str(operator))
-            self.counts[name] += formula(*args, **kwargs, out_val=result)
+            real = 4 if any(x.is_complex() for x in tree_leaves(result) if x is not None) else 1
+            self.counts[name] += real * formula(*args, **kwargs, out_val=result)
         return result
 
     # --8<-- [end:measure_flops]
+
+
+@contextlib.contextmanager
+def inside_of_modules(inside: list[nn.Module]) -> Iterator[None]:
+    """Keep a list of the modules whose forward pass is under way."""
+
+    def enter(module: nn.Module, _: Any) -> None:
+        inside.append(module)
+
+    def leave(*_: Any) -> None:
+        inside.pop()
+
+    hooks = [
+        register_module_forward_pre_hook(enter),
+        register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 # --8<-- [start:formulas]
@@ -304,6 +347,12 @@ def added_flops(start: Tensor, left: Tensor, right: Tensor, *_: Any, **__: Any) 
     return 2 * left.numel() * (right.shape[-1] if right.ndim > 1 else 1)
 
 
+def grouped_flops(left: Tensor, right: Tensor, *_: Any, **__: Any) -> int:
+    """Each expert's rows times its matrix, or, for the gradient, its rows times its columns."""
+    rows = left.numel() // (len(left) if left.ndim > right.ndim else 1)
+    return 2 * rows * right.shape[-1]
+
+
 _aten, _higher = torch.ops.aten, torch.ops.higher_order
 _fused = [f"flash_attention{end}" for end in ("", "_for_cpu")] + ["efficient_attention"]
 _fused += ["cudnn_attention", "fused_attention_overrideable"]
@@ -314,6 +363,7 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     **dict.fromkeys([_aten.mv, _aten.dot, _aten.vdot], vector_flops),
     **dict.fromkeys([_aten.addmv, _aten.addbmm, _aten._addmm_activation], added_flops),
     **dict.fromkeys([_aten.addmm_, _aten.addmv_, _aten.addbmm_, _aten.baddbmm_], added_flops),
+    **dict.fromkeys([_aten._grouped_mm, _aten._scaled_grouped_mm], grouped_flops),
     _higher.flex_attention: attention_flops,
     _higher.flex_attention_backward: flex_backward_flops,
 }

@@ -100,6 +100,58 @@ def test_products(function, flops, mode):
         assert measure_flops(function, a, b).total == flops
 
 
+@pytest.mark.parametrize("shape", [(7, 5), (3, 7, 5)])
+def test_a_complex_product_is_four_real_ones(shape):
+    """Each (a + bi)(c + di) takes four multiplications; adding the parts is in their additions."""
+    x = torch.randn(*shape, dtype=torch.complex64, requires_grad=True)
+    rows = math.prod(shape[:-1])
+    assert measure_flops(lambda: x @ x.mT).total == 4 * 2 * rows * 5 * 7
+    assert measure_flops(lambda: (x @ x.mT).abs().sum().backward()).total == 3 * 4 * 70 * rows
+
+
+def test_products_of_groups_forwards_and_backwards():
+    """Rows 0 to 2, 3 to 6 and 7 to 10 have a matrix each; then one matrix of each pair of rows."""
+    x = drawn(11, 16, dtype=torch.bfloat16)
+    experts = drawn(3, 16, 8, dtype=torch.bfloat16)
+    ends = torch.tensor([3, 7, 11], dtype=torch.int32)
+
+    def forward():
+        return torch._grouped_mm(x, experts, offs=ends)
+
+    once = 2 * 11 * 16 * 8
+    assert measure_flops(forward) == (once, {"_grouped_mm": once})
+    assert measure_flops(lambda: forward().float().sum().backward()).total == 3 * once
+    meta = {"dtype": torch.bfloat16, "device": "meta"}
+    several, wide = torch.empty(3, 5, 16, **meta), torch.empty(16, 24, **meta)
+    ends = torch.tensor([8, 16, 24], dtype=torch.int32, device="meta")
+    flops = measure_flops(lambda: torch._grouped_mm(several, wide, offs=ends)).total
+    assert flops == 2 * 5 * 16 * 24, "8 columns of each of the three"
+
+
+def test_a_mixture_of_experts():
+    """Two of five experts for each token, three matrices each; the router scores all five."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3MoeConfig(
+        vocab_size=97,
+        hidden_size=32,
+        moe_intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_experts=5,
+        num_experts_per_tok=2,
+    )
+    model = transformers.Qwen3MoeForCausalLM(config).eval()
+    tokens = torch.randint(97, (2, 7))
+    projected = 2 * 14 * 32 * (32 + 16 + 16 + 32)
+    scored_and_mixed = 2 * 2 * 4 * 7 * 7 * (8 + 8)
+    sent, read = 2 * 14 * 32 * 5, 2 * 14 * 2 * 3 * 32 * 24
+    with torch.no_grad():
+        flops = measure_flops(model, tokens).total
+    assert flops == 2 * (projected + scored_and_mixed + sent + read) + 2 * 14 * 32 * 97
+
+
 def test_what_is_no_product_costs_nothing():
     x = torch.randn(5, 7)
     calls = [
@@ -462,6 +514,21 @@ UNKNOWN = {
 def test_an_unknown_product_is_an_error_not_a_zero(name):
     with torch.no_grad(), pytest.raises(ValueError, match=f"with a formula, got aten.{name}"):
         measure_flops(UNKNOWN[name], torch.randn(2, 7, 16))
+
+
+def test_the_error_names_the_module():
+    inner = nn.Sequential(nn.Linear(4, 4), nn.LSTM(4, 3))
+    model = nn.ModuleDict({"body": inner, "head": nn.Linear(3, 2)})
+    model.forward = lambda x: model["head"](model["body"](x)[0])
+    x = torch.randn(2, 5, 4)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"mkldnn_rnn_layer in body\.1$"):
+        measure_flops(model, x)
+    with torch.no_grad(), pytest.raises(ValueError, match=r"mkldnn_rnn_layer in LSTM$"):
+        measure_flops(inner[1], x)
+    with pytest.raises(ZeroDivisionError):  # and nothing is left of what watched
+        measure_flops(lambda x: (model["head"](x[..., :3]), 1 / 0), x)
+    assert not nn.modules.module._global_forward_hooks
+    assert not nn.modules.module._global_forward_pre_hooks
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

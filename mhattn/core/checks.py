@@ -354,10 +354,15 @@ def lengths(lengths: Any, num_keys: int) -> None:
 
 
 def _broadcasts(name: str, x: Tensor, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
-    sizes = zip(reversed(x.shape), reversed(shape), strict=False)
-    if x.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+    if not fits(x.shape, shape):
         rule = f"broadcast to {letters} = {tuple(shape)}"
         raise ValueError(f"{name} must {rule}, got {tuple(x.shape)}")
+
+
+def fits(given: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a tensor of the first shape can be expanded to the second."""
+    axes = range(1, len(given) + 1)  # from the end; `zip` of two lengths can't be compiled
+    return len(given) <= len(shape) and all(given[-a] in (1, shape[-a]) for a in axes)
 
 
 def _kind(x: Any) -> str:

@@ -320,8 +320,7 @@ def rate(name: str, x: Tensor | float, key: Tensor, *, most: float = math.inf) -
     if not x.is_floating_point():
         raise TypeError(f"{name} must be a number or a tensor of floats, got {x.dtype}")
     shape = key.shape[:-1]
-    sizes = zip(reversed(x.shape), reversed(shape), strict=False)
-    if x.ndim > len(shape) or any(m not in (1, n) for m, n in sizes):
+    if not check.fits(x.shape, shape):
         rule = f"broadcast to (..., L) = {tuple(shape)}"
         raise ValueError(f"{name} must {rule}, got {tuple(x.shape)}")
     return x.expand(shape)[..., None]

@@ -237,8 +237,7 @@ def gather_rows(x: Tensor, columns: Tensor) -> Tensor:
 
 def check_scores(scores: Any, query: Tensor) -> None:
     check.floats("scores", scores)
-    sizes = zip(scores.shape[:-2], query.shape[:-2], strict=False)
-    wrong = scores.ndim != query.ndim or any(m not in (1, n) for m, n in sizes)
-    if wrong or scores.shape[-2] != query.shape[-2]:
+    fits = scores.ndim == query.ndim and check.fits(scores.shape[:-2], query.shape[:-2])
+    if not fits or scores.shape[-2] != query.shape[-2]:
         rule = f"as many rows as query {tuple(query.shape)}, or 1 for an axis that shares them"
         raise ValueError(f"scores must have {rule}, got {tuple(scores.shape)}")

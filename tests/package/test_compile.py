@@ -7,6 +7,7 @@ from registry import LAYERS, TABLE, B, E, duty
 from mhattn import MultiHeadAttention, padding_mask
 
 LENGTHS = 5, 7, 1, 9, 41
+OLD = torch.__version__.startswith("2.9.")  # all here passes with 2.10
 WITH_WEIGHTS = ["plain", "rotary", "alibi", "bias", "vectors", "latent"]
 
 
@@ -42,6 +43,8 @@ def drawn(entry, length):
 
 @duty("compile")
 def test_one_graph_serves_all_lengths(entry):
+    if OLD and entry.name == "stride":
+        pytest.xfail("torch 2.9 compiles slices of a loop for the sizes of the first length")
     for is_causal in ways(entry):
         torch._dynamo.reset()
         module, graphs = Alone(entry, is_causal), []
@@ -62,6 +65,8 @@ def test_one_graph_serves_all_lengths(entry):
 
 @duty("export")
 def test_export_with_a_dynamic_length(entry):
+    if OLD and entry.graph_for_each_length:
+        pytest.xfail("torch 2.9 exports a loop over positions for one length")
     module = Alone(entry, entry.ways()[-1])
     longest = 11 if entry.graph_for_each_length else 41  # of which the loop is written out
     inputs, any_length = drawn(entry, longest), torch.export.Dim.AUTO
@@ -70,7 +75,8 @@ def test_export_with_a_dynamic_length(entry):
     exported = torch.export.export(module, inputs, dynamic_shapes=shapes)
     for n in (7, 23, 47):  # fewer than 7 leave nothing of the stride but its window
         inputs = drawn(entry, n)
-        torch.testing.assert_close(exported.module()(*inputs), module(*inputs))
+        run = exported.module(check_guards=not OLD)  # torch 2.9 writes guards that cannot be read
+        torch.testing.assert_close(run(*inputs), module(*inputs))
 
 
 @pytest.mark.parametrize("name", WITH_WEIGHTS)

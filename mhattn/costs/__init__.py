@@ -3,6 +3,7 @@
 - `attention`: parameters, multiplications and cache of one layer, step by step.
 - `model_costs`: a whole model; `layer_costs`: one layer of every kind; `layer_peaks`: its memory.
 - `model_sizes`: the sizes of known models with their sources, and what follows from them.
+- `hardware`: peaks of accelerators, from their data sheets.
 - `integers`: what refuses sizes that do not fit.
 
 What a run takes is measured, not counted, in `mhattn.inside`.
@@ -20,11 +21,13 @@ NAMES = {
     "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
     "layer_costs": "LayerCost",
     "layer_peaks": "peak_activation_bytes training_peak_bytes",
+    "hardware": "Accelerator known_accelerator known_accelerators",
     "model_sizes": "IndexSizes LatentSizes LayerSizes ModelSizes known_model known_models",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.costs.attention import *
+    from mhattn.costs.hardware import *
     from mhattn.costs.layer_costs import *
     from mhattn.costs.layer_peaks import *
     from mhattn.costs.model_costs import *

@@ -1,4 +1,7 @@
-"""Fetch the trained models that stories read: `mhsite.models` says what is fetched, and how."""
+"""Fetch the trained models that stories read: `mhsite.models` says what is fetched, and how.
+
+With `--missing`, list the installed transformers' language models without a row on "Known models".
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from mhsite.source import SourceError
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.parse_args()
+    parser.add_argument("--missing", action="store_true", help="list models without a row")
+    if parser.parse_args().missing:
+        print("\n".join(models.without_row()))
+        return 0
     for model in models.known():
         try:
             print(f"{model.title} ({model.licence}): {models.fetch(model)}")

@@ -19,6 +19,7 @@ __all__ = [
     "IndexSizes",
     "LatentSizes",
     "LayerSizes",
+    "MlpSizes",
     "ModelSizes",
     "known_model",
     "known_models",
@@ -62,6 +63,52 @@ class IndexSizes:
     num_heads: int
     head_dim: int
     top_keys: int
+
+
+@dataclass(frozen=True)
+class MlpSizes:
+    """The sizes of what follows attention: an MLP, or experts of which each token has a few.
+
+    Attributes:
+        matrices: 3 in a gated MLP or expert, 2 in a plain one.
+        dim: width inside of an MLP. None: all layers have experts.
+        experts: how many a layer has to choose from. 0: none.
+        per_token: how many of them a token is sent to.
+        shared: how many more experts all tokens are sent to, in units of ``expert_dim``.
+        expert_dim: width inside of an expert.
+        dense_layers: how many layers have an MLP, where others have experts.
+    """
+
+    matrices: int
+    dim: int | None = None
+    experts: int = 0
+    per_token: int = 0
+    shared: int = 0
+    expert_dim: int = 0
+    dense_layers: int = 0
+
+    def parameters(self, embed_dim: int, layers: int, *, active: bool = False) -> int:
+        """Count the matrices of these layers, and the routers'.
+
+        Args:
+            embed_dim: width of the model.
+            layers: how many layers have an MLP or experts.
+            active: whether to count only those that a token is sent to.
+
+        Returns:
+            An exact number.
+
+        Examples:
+            >>> MlpSizes(3, experts=8, per_token=2, expert_dim=7).parameters(5, 1)
+            880
+        """
+        of_one = embed_dim * self.matrices
+        if not self.experts:
+            return layers * of_one * (self.dim or 0)
+        taken = (self.per_token if active else self.experts) + self.shared
+        sparse = of_one * self.expert_dim * taken + embed_dim * self.experts
+        dense = of_one * (self.dim or 0)
+        return self.dense_layers * dense + (layers - self.dense_layers) * sparse
 
 
 # --8<-- [start:layers]
@@ -151,6 +198,16 @@ class ModelSizes:
         soft_cap: what bounds the scores. None: nothing.
         sinks: whether each head has a learned number in the denominator of its softmax.
         more_sources: where what the first source leaves out comes from.
+        rotary_dim: how many numbers of a head are turned, where only some are.
+        output_gate: whether a gate as wide as the queries multiplies the output of attention.
+        mlp: what follows attention. None: the sources don't say.
+        vocabulary: rows of the embedding, with padding.
+        tied: whether the output has no matrix of its own but takes the embedding's.
+        context: longest sequence that the model is made for, by its configuration.
+        learned_positions: rows of a table of learned positions.
+        published_parameters: how many parameters the model has, by ``published_source``.
+        published_source: its address.
+        differs: why `parameters` counts something else than is published, by more than 2 %.
 
     Raises:
         ValueError: by a method or `attention_parameters`, as each says.
@@ -179,6 +236,16 @@ class ModelSizes:
     soft_cap: int | None = None
     sinks: bool = False
     more_sources: tuple[str, ...] = ()
+    rotary_dim: int | None = None
+    output_gate: bool = False
+    mlp: MlpSizes | None = None
+    vocabulary: int | None = None
+    tied: bool | None = None
+    context: int | None = None
+    learned_positions: int = 0
+    published_parameters: int | None = None
+    published_source: str | None = None
+    differs: str | None = None
 
     @property
     def query_width(self) -> int:
@@ -271,6 +338,55 @@ class ModelSizes:
         count = self.global_layers or 0
         local = replace(whole, sees="window", layers=self.layers - count, window=self.window)
         return (local, replace(whole, layers=count)) if count else (local,)
+
+    def parameters(self, *, active: bool = False) -> int:
+        """Count the parameters of the whole model: attention, MLPs or experts, embeddings.
+
+        Biases, norms and what is as small are not counted; what else isn't, ``differs`` says.
+
+        Args:
+            active: whether to count only those experts that a token is sent to.
+
+        Returns:
+            An exact number of what is counted.
+
+        Raises:
+            ValueError: the sources don't say enough.
+
+        Examples:
+            >>> f"{known_model('deepseek-v3').parameters() / 1e9:.0f} billion"
+            '671 billion'
+        """
+        if self.mlp is None or self.vocabulary is None or self.tied is None:
+            raise ValueError(f"MLP, vocabulary and tied must be known, not so of {self.title}")
+        halves = 2 if self.kind == "encoder-decoder" else 1
+        attention = sum(self._projections(kind) for kind in self.layer_kinds)
+        attention *= 3 if halves == 2 else 1
+        rows = self.vocabulary * (1 if self.tied else 2) + self.learned_positions
+        mlp = self.mlp.parameters(self.embed_dim, halves * self.layers, active=active)
+        return attention + mlp + rows * self.embed_dim
+
+    def _projections(self, kind: LayerSizes) -> int:
+        """Weights of the projections of all layers of a kind."""
+        width = kind.num_heads * kind.head_dim
+        if kind.sees == "state":  # query and key; value, gate, output; two numbers for each head
+            pair = 2 * kind.num_kv_heads * kind.head_dim
+            each = self.embed_dim * (pair + 3 * width + 2 * kind.num_heads)
+        elif self.latent:
+            each = latent_parameters(self.embed_dim, self.num_heads, **asdict(self.latent))
+            each += self._indexer()
+        else:
+            kept = 0 if kind.shared else 2 * kind.num_kv_heads * kind.head_dim
+            each = self.embed_dim * ((3 if self.output_gate else 2) * width + kept)
+        return kind.layers * each
+
+    def _indexer(self) -> int:
+        """Its queries, from their latent; a key and a weight for each head, from the input."""
+        if not (self.index and self.latent):
+            return 0
+        rank = self.latent.q_lora_rank or self.embed_dim
+        queries = rank * self.index.num_heads * self.index.head_dim
+        return queries + self.embed_dim * (self.index.head_dim + self.index.num_heads)
 
     def kv_cache_bytes_per_token(self, bytes_per_number: int = 2) -> int:
         """Bytes that one token adds to the KV cache, in all layers, as long as no window is full.
@@ -420,6 +536,8 @@ def _model(name: str, table: dict[str, Any]) -> ModelSizes:
         table["latent"] = latent
         table["num_kv_heads"] = table["num_heads"]  # each head has keys and values of its own
         table["head_dim"] = latent.qk_nope_head_dim + latent.qk_rope_head_dim
+    if "mlp" in table:
+        table["mlp"] = MlpSizes(**table["mlp"])
     if "index" in table:
         table["index"] = IndexSizes(**table["index"])
     mixed = tuple(_layers(table["num_heads"], **kind) for kind in table.pop("mixed", ()))

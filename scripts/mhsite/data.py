@@ -36,6 +36,7 @@ EXTRAS = {
 }
 EXTRAS["en"] |= {"index": "{} chosen keys", "bare": "{} layers without positions"}
 EXTRAS["zh"] |= {"index": "选出 {} 个键", "bare": "{} 层不带位置"}
+EXTRAS["en"]["part"], EXTRAS["zh"]["part"] = "{} numbers turned", "旋转 {} 个数"
 
 
 def bibliography() -> dict[str, dict]:
@@ -130,12 +131,34 @@ def model_row(model, language: str) -> list[str]:
         f"{kept:.1f}".removesuffix(".0") if kept else "–",
         str(model.layers),
         str(model.embed_dim),
+        _parameters(model),
+        f"{model.context / 1024:g}" if model.context else "–",
         _seen(model, language),
         _rotary_bases(model),
         _extras(model, language) or "–",
         f"[{SOURCES[language][model.source_kind]}]({model.source})"
         + "".join(f" [+]({address})" for address in model.more_sources),
     ]
+
+
+def _parameters(model) -> str:
+    """In billions, counted; of a mixture of experts also what a token uses: ``671 / 37.6``.
+
+    Where the count is known to differ, as published; italic. It links to what was published.
+    """
+    if model.mlp is None or model.vocabulary is None or model.tied is None:
+        return "–"
+    said = _billions(model.parameters())
+    if model.mlp.experts:
+        said += f" / {_billions(model.parameters(active=True))}"
+    if model.differs:
+        said = f"*{_billions(model.published_parameters)}*"
+    return f"[{said}]({model.published_source})" if model.published_source else said
+
+
+def _billions(number: int) -> str:
+    """Three digits, without an exponent: ``1030``, ``0.124``."""
+    return f"{float(f'{number / 1e9:.3g}'):g}"
 
 
 def _seen(model, language: str) -> str:
@@ -160,6 +183,7 @@ def _extras(model, language: str) -> str:
     words = EXTRAS[language]
     found = {"norm": model.qk_norm, "cap": model.soft_cap, "sinks": model.sinks}
     found |= {"index": model.index and model.index.top_keys, "bare": model.layers_without_rope}
+    found["part"] = model.rotary_dim
     said = [words[name].format(value) for name, value in found.items() if value]
     return SEEN[language]["comma"].join(said)
 

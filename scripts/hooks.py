@@ -51,11 +51,16 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html, page, config, files):
+    with_mkdocs.go_on()
     if page.file.src_uri.startswith("labs/"):
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
     page.meta.setdefault("description", pieces.summary(html))
     return html
+
+
+def on_page_context(context, page, config, nav):
+    with_mkdocs.go_on()
 
 
 def on_post_build(config):

@@ -163,10 +163,11 @@ class Run:
         return Done(story, place, f"{story}: cannot run: {error}" if lacked else error)
 
     def _end(self) -> None:
+        """End all at once: a process that computes hears of it only later, so it is killed."""
         for *_, process in self.running.values():
             process.terminate()
+        wait([process.sentinel for *_, process in self.running.values()], timeout=0.3)
         for _, place, process in self.running.values():
-            process.join(timeout=2)
             process.kill()
             process.join()
             cache.clear(place, process.pid)

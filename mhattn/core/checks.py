@@ -329,6 +329,10 @@ def caches(caches: Sequence[Any] | None, blocks: int) -> None:
 
 def pair_of_positions(pair: tuple[Any, Any] | None, query: Tensor, key: Tensor) -> None:
     if pair is not None:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            rule = "a pair of tensors, of the queries and of the keys"
+            got = f"a tensor of shape {tuple(pair.shape)}" if isinstance(pair, Tensor) else pair
+            raise TypeError(f"positions must be {rule}, got {got}")
         positions(pair[0], query, "positions of queries")
         positions(pair[1], key, "positions of keys")
 

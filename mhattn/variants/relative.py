@@ -58,10 +58,10 @@ def relative_attention(
         The output, ``(..., L, D_v)``, and the weights, ``(..., L, S)``.
 
     Raises:
-        TypeError: query, key or value is not a tensor of floats, they differ in dtype, or mask is
-            not of booleans.
+        TypeError: query, key or value is not a tensor of floats, they differ in dtype, mask is not
+            of booleans, or positions are no pair of tensors of integers.
         ValueError: the shapes do not fit, scale is not positive, dropout is not in [0, 1), or the
-            vectors do not fit.
+            vectors or positions do not fit.
 
     Examples:
         With keys and values of zero, the mean distance is left: query 0 sees 0, 1 and 1.
@@ -73,6 +73,7 @@ def relative_attention(
     """
     check.attention(query, key, value, scale, dropout)
     check.vectors(key_vectors, value_vectors, query, value)
+    check.pair_of_positions(positions, query, key)
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     key, value = repeat_heads(key, query), repeat_heads(value, query)
     L, S, reach = query.shape[-2], key.shape[-2], len(key_vectors) // 2

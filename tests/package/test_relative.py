@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -433,6 +434,27 @@ def test_vectors_that_do_not_fit_are_refused(key_shape, value_shape, text):
     inputs = [torch.zeros(2, n, width) for n, width in ((L, D), (S, D), (S, 3))]
     with pytest.raises(ValueError, match=text):
         relative_attention(*inputs, torch.zeros(key_shape), torch.zeros(value_shape))
+
+
+@pytest.mark.parametrize("make", [RelativePosition, LearnedBias, None])
+@pytest.mark.parametrize(
+    ("positions", "text"),
+    [
+        (torch.arange(5), r"must be a pair of tensors, .* got a tensor of shape \(5,\)"),
+        ((torch.arange(5),), r"must be a pair of tensors, .* got \(tensor"),
+        (
+            (torch.arange(5), torch.arange(5.0)),
+            "of keys must be a tensor of integers, got torch.f",
+        ),
+    ],
+)
+def test_positions_that_are_no_pair_are_refused(make, positions, text):
+    inputs = torch.zeros(3, 2, 3, 5, 7)
+    attend = partial(relative_attention, *inputs, *torch.zeros(2, 3, 7))
+    if make:
+        attend = partial(make(7 if make is RelativePosition else 3, 9).attend, *inputs)
+    with pytest.raises(TypeError, match=f"positions {text}"):
+        attend(positions=positions)
 
 
 def test_a_cache_beyond_max_len_is_refused():

@@ -1,4 +1,4 @@
-"""PyTorch's attention, argument by argument: its tables have every argument of what they are about."""
+"""PyTorch's attention, argument by argument: the tables have every argument there is."""
 
 import inspect
 

@@ -329,7 +329,7 @@ def caches(caches: Sequence[Any] | None, blocks: int) -> None:
 
 def pair_of_positions(pair: tuple[Any, Any] | None, query: Tensor, key: Tensor) -> None:
     if pair is not None:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             rule = "a pair of tensors, of the queries and of the keys"
             got = f"a tensor of shape {tuple(pair.shape)}" if isinstance(pair, Tensor) else pair
             raise TypeError(f"positions must be {rule}, got {got}")

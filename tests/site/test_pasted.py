@@ -7,6 +7,7 @@ that was pasted is run as well.
 
 import ast
 import builtins
+import importlib
 import json
 import multiprocessing
 import re
@@ -53,6 +54,11 @@ class Piece:
     def is_source(self):
         """Is it the package's own source, not a story's or a lab's code?"""
         return not self.section.is_story and self.section.path.parent != LABS
+
+    @property
+    def module(self):
+        """Of the package's own source, as it is imported."""
+        return ".".join(self.section.path.relative_to(ROOT).with_suffix("").parts)
 
 
 def is_reference(page):
@@ -115,21 +121,33 @@ def calls_later(statement):
     return any(isinstance(node, kinds) for node in ast.walk(statement))
 
 
+def same_in(module, statement):
+    """What of a statement of the package's source is the same as what the package has.
+
+    A function, as long as all that it reads is. No class: the package asks for its own.
+    """
+    same = {} if isinstance(statement, ast.ClassDef) else module
+    return {name: same[name] for name in bound_by(statement) if name in same}
+
+
 def changed_names(whole):
     """The names that a page's story reads, now or when its functions are called, and finds changed.
 
     The page is read from top to bottom, with what each name is in the story alone, and what it is
-    when all was pasted.
+    when all was pasted; and the names that pasted source reads and the page makes another thing of.
     """
     alone, pasted = ({name: getattr(builtins, name) for name in dir(builtins)} for _ in range(2))
-    later, found = set(), set()
+    later, found, theirs = set(), set(), {}
     for piece in whole:
+        module = vars(importlib.import_module(piece.module)) if piece.is_source else {}
         for statement in ast.parse(piece.code).body:
-            new, before = values(statement), pasted
+            new, before = values(statement) | same_in(module, statement), pasted
             pasted = pasted | new
-            if piece.is_source:
-                continue
+            found |= {name for name in theirs.keys() & new.keys() if new[name] is not theirs[name]}
             read = read_by(statement)
+            if piece.is_source:
+                theirs |= {name: module[name] for name in read if name in module}
+                continue
             if not isinstance(statement, ast.Import | ast.ImportFrom):  # it calls nothing
                 found |= {n for n in read | later if before.get(n) is not alone.get(n)}
             alone |= new
@@ -181,8 +199,15 @@ def expected_output(whole, story_results):
             yield json.loads(file.read_text(encoding="utf-8"))[piece.section.name]["text"]
 
 
+def assert_it_runs(site, story_results, page, folder):
+    done = run_program("\n".join(blocks(site, "en", page)), folder)
+    assert done.code == 0, done.errors
+    assert done.printed == "".join(expected_output(pieces(site, page), story_results))
+
+
 @each_page
 def test_copied_code_runs_and_prints_what_the_page_shows(site, story_results, page, tmp_path):
+    """What is the same as what ran is not run again here; at night all of it is."""
     code = "\n".join(blocks(site, "en", page))
     if is_reference(page):  # docstrings show values without print; doctest has checked them
         done = run_program(code, tmp_path)
@@ -191,11 +216,15 @@ def test_copied_code_runs_and_prints_what_the_page_shows(site, story_results, pa
     compile(code, page, "exec")
     whole = pieces(site, page)
     assert [bare(piece.code) for piece in whole] == [bare(p.section.code) for p in whole]
-    if is_as_it_ran(whole) and not changed_names(whole):
-        return
-    done = run_program(code, tmp_path)
-    assert done.code == 0, done.errors
-    assert done.printed == "".join(expected_output(whole, story_results))
+    if not is_as_it_ran(whole) or changed_names(whole):
+        assert_it_runs(site, story_results, page, tmp_path)
+
+
+@pytest.mark.nightly
+@each_page
+def test_all_copied_code_runs(site, story_results, page, tmp_path):
+    if not is_reference(page):
+        assert_it_runs(site, story_results, page, tmp_path)
 
 
 def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
@@ -229,25 +258,33 @@ def made(*codes):
 
 
 IMPORT = "from mhattn import causal_mask"
-SOURCE = "# its source\nfrom mhattn.core import checks as check\ndef causal_mask(length): ..."
+SOURCE = "# its source\nfrom mhattn.core import checks as check\n"
+READS = SOURCE + "def causal_mask(length): return check.floats(length)"
+OTHER = "# its source\ndef other(length): ..."  # the package has none of this name
+CLASS = "# its source\nclass causal_mask: ..."
+SOURCE += "def causal_mask(length): ..."
 
 
 @pytest.mark.parametrize(
     ("codes", "changed"),
     [
-        ([IMPORT, "causal_mask(2)", SOURCE, "other = 1"], set()),
-        ([IMPORT, SOURCE, "causal_mask(2)"], {"causal_mask"}),
-        ([IMPORT, SOURCE, IMPORT, "causal_mask(2)"], set()),
-        ([IMPORT, "def f(): return causal_mask(2)", SOURCE, "f()"], {"causal_mask"}),
-        ([IMPORT, "f = lambda: causal_mask(2)", SOURCE, "f()"], {"causal_mask"}),
-        ([IMPORT, SOURCE, "for mask in [causal_mask(2)]: ..."], {"causal_mask"}),
+        ([IMPORT, SOURCE, "causal_mask(2)"], set()),
+        ([IMPORT, "causal_mask(2)", CLASS, "other = 1"], set()),
+        ([IMPORT, CLASS, "causal_mask(2)"], {"causal_mask"}),
+        ([IMPORT, CLASS, IMPORT, "causal_mask(2)"], set()),
+        ([IMPORT, "def f(): return causal_mask(2)", CLASS, "f()"], {"causal_mask"}),
+        ([IMPORT, "f = lambda: causal_mask(2)", CLASS, "f()"], {"causal_mask"}),
+        ([IMPORT, CLASS, "for mask in [causal_mask(2)]: ..."], {"causal_mask"}),
+        (["other = 1", OTHER, "print(other)"], {"other"}),
         (["check = 1", SOURCE, "print(check)"], {"check"}),
         (["check = 1", SOURCE, "check = 2", "print(check)"], set()),
+        ([IMPORT, READS, "check = 2", "causal_mask(2)"], {"check"}),
+        ([IMPORT, READS, "check = 2"], {"check"}),
         ([SOURCE, "causal_mask = 3", "print(causal_mask)"], set()),
         (["from mhattn.core import checks as check", SOURCE, "check.floats"], set()),
         ([SOURCE, "[check for check in range(3)]"], set()),
         (["# its source\ndef sum(x): ...", "sum([1])"], {"sum"}),
-        ([IMPORT, SOURCE, "causal_mask = causal_mask(2)"], {"causal_mask"}),
+        ([IMPORT, CLASS, "causal_mask = causal_mask(2)"], {"causal_mask"}),
         (["n = 1", "# its source\nn = 1", "n += 1"], {"n"}),
     ],
 )

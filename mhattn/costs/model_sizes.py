@@ -34,14 +34,14 @@ class LatentSizes:
     part of the key, which carries the position, is computed apart and shared by all heads.
 
     Attributes:
-        q_lora_rank: width of the latent that queries are computed from.
+        q_lora_rank: width of the latent that queries are computed from. None: they have none.
         kv_lora_rank: width of the latent that keys and values are computed from.
         qk_nope_head_dim: width of that part of a head's query and key that has no position.
         qk_rope_head_dim: width of the part that carries the position.
         v_head_dim: width of a head's value.
     """
 
-    q_lora_rank: int
+    q_lora_rank: int | None
     kv_lora_rank: int
     qk_nope_head_dim: int
     qk_rope_head_dim: int
@@ -77,6 +77,8 @@ class MlpSizes:
         shared: how many more experts all tokens are sent to, in units of ``expert_dim``.
         expert_dim: width inside of an expert.
         dense_layers: how many layers have an MLP, where others have experts.
+        expert_layers: how many have experts. None: all others.
+        expert_embed: width that experts work on, between two projections. None: the model's.
     """
 
     matrices: int
@@ -86,6 +88,8 @@ class MlpSizes:
     shared: int = 0
     expert_dim: int = 0
     dense_layers: int = 0
+    expert_layers: int | None = None
+    expert_embed: int | None = None
 
     def parameters(self, embed_dim: int, layers: int, *, active: bool = False) -> int:
         """Count the matrices of these layers, and the routers'.
@@ -106,9 +110,10 @@ class MlpSizes:
         if not self.experts:
             return layers * of_one * (self.dim or 0)
         taken = (self.per_token if active else self.experts) + self.shared
-        sparse = of_one * self.expert_dim * taken + embed_dim * self.experts
-        dense = of_one * (self.dim or 0)
-        return self.dense_layers * dense + (layers - self.dense_layers) * sparse
+        sparse = (self.expert_embed or embed_dim) * self.matrices * self.expert_dim * taken
+        sparse += embed_dim * (self.experts + 2 * (self.expert_embed or 0))
+        count = layers - self.dense_layers if self.expert_layers is None else self.expert_layers
+        return self.dense_layers * of_one * (self.dim or 0) + count * sparse
 
 
 # --8<-- [start:layers]
@@ -486,7 +491,7 @@ def known_models() -> tuple[str, ...]:
 
     Examples:
         >>> len(known_models())
-        83
+        92
     """
     return tuple(_models())
 
@@ -532,7 +537,8 @@ def _models() -> dict[str, ModelSizes]:
 def _model(name: str, table: dict[str, Any]) -> ModelSizes:
     table = dict(table)
     if "kv_lora_rank" in table:
-        latent = LatentSizes(**{field.name: table.pop(field.name) for field in fields(LatentSizes)})
+        names = [field.name for field in fields(LatentSizes)]
+        latent = LatentSizes(**{name: table.pop(name, None) for name in names})
         table["latent"] = latent
         table["num_kv_heads"] = table["num_heads"]  # each head has keys and values of its own
         table["head_dim"] = latent.qk_nope_head_dim + latent.qk_rope_head_dim

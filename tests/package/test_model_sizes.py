@@ -38,7 +38,8 @@ llama-3.2-1b 16 2048 32 8 64        llama-3.2-3b 28 3072 24 8 128
 llama-4-scout 48 5120 40 8 128
 mistral-7b-v0.1 32 4096 32 8 128    mistral-7b-v0.3 32 4096 32 8 128
 mixtral-8x7b 32 4096 32 8 128       mixtral-8x22b 56 6144 48 8 128
-mistral-small-4 36 4096 32 32 128
+mistral-small-4 36 4096 32 32 128   ministral-3-8b 34 4096 32 8 128
+mistral-large-4 72 6144 64 64 128
 falcon-7b 32 4544 71 1 64           falcon-40b 60 8192 128 8 64
 gemma-2b 18 2048 8 1 256            gemma-7b 28 3072 16 16 256
 gemma-2-2b 26 2304 8 4 256          gemma-2-9b 42 3584 16 8 256
@@ -63,6 +64,10 @@ olmo-3-7b 32 4096 32 32 128         olmo-3-32b 64 5120 40 8 128
 smollm3-3b 36 2048 16 4 128         glm-4.5-air 46 4096 96 8 128
 glm-4.5 92 5120 96 8 128            glm-5 78 6144 64 64 256
 minimax-m2 62 3072 48 8 128         kimi-k2 61 7168 64 64 192
+hy3-preview 80 4096 64 8 128        solar-open-100b 48 4096 64 8 128
+longcat-flash 56 6144 64 64 192     muse-spark-open-816b-a42b 62 8192 128 16 64
+inkling 66 6144 64 16 128           ernie-4.5-0.3b 18 1024 16 2 128
+ernie-4.5-21b-a3b 28 2560 20 4 128
 """
 
 # KiB for one token in bfloat16, counted by hand.
@@ -94,6 +99,13 @@ KIB = {
     "qwen3.5-35b-a3b": 20,
     "deepseek-v3.2": Fraction(549, 8) + Fraction(61 * 128 * 2, 1024),  # a latent, a key to index
     "glm-5": Fraction(78 * 576 * 2, 1024) + Fraction(78 * 128 * 2, 1024),
+    "mistral-large-4": 72 * (512 + 64 + 128) * 2 // 1024,
+    "ministral-3-8b": 136,
+    "longcat-flash": 2 * 28 * (512 + 64) * 2 // 1024,
+    "hy3-preview": 320,
+    "muse-spark-open-816b-a42b": 248,
+    "inkling": (55 * 16 + 11 * 8) * 2 * 128 * 2 // 1024,
+    "ernie-4.5-0.3b": 18,
     "gemma-4-31b": 50 * 2 * 16 * 256 * 2 // 1024 + 10 * 2 * 4 * 512 * 2 // 1024,
 }
 UNCONVENTIONAL = """
@@ -101,7 +113,7 @@ t5-3b t5-11b t5-1.1-small gemma-7b gemma-2-2b gemma-2-9b gemma-2-27b gemma-3-1b 
 gemma-3-12b gemma-3-27b qwen3-0.6b qwen3-4b qwen3-32b qwen3-30b-a3b qwen3-235b-a22b deepseek-v2
 deepseek-v3 gpt-3-xl gpt-3-13b gemma-4-e2b gemma-4-e4b gemma-4-26b-a4b gemma-4-31b
 qwen3-next-80b-a3b qwen3.5-35b-a3b deepseek-v3.2 gpt-oss-20b gpt-oss-120b glm-4.5-air glm-4.5 glm-5
-minimax-m2 kimi-k2
+minimax-m2 kimi-k2 mistral-large-4 hy3-preview solar-open-100b longcat-flash inkling ernie-4.5-0.3b
 """
 
 
@@ -117,7 +129,7 @@ def test_both_entries_agree():
 @each_model
 def test_every_model_is_complete(model):
     assert model.name == model.name.lower()
-    assert model.title.startswith((model.family, "Mixtral"))
+    assert model.title.startswith((model.family, "Mixtral", "Ministral"))
     assert model.kind in ("encoder", "decoder", "encoder-decoder")
     assert model.source_kind in ("owner", "library", "paper")
     assert model.source.startswith("https://arxiv.org/abs/") == (model.source_kind == "paper")
@@ -136,7 +148,7 @@ def test_every_model_is_complete(model):
 def test_titles_differ_and_families_stand_together():
     assert len({model.title for model in KNOWN}) == len(KNOWN)
     families = [family for family, _ in itertools.groupby(m.family for m in KNOWN)]
-    assert len(families) == len(set(families)) == 17
+    assert len(families) == len(set(families)) == 23
 
 
 def test_numbers_that_were_not_read_in_code_are_marked():
@@ -333,6 +345,8 @@ def test_layers_without_a_window():
             assert (model.window, 2 * model.global_layers) == (128, model.layers)
         elif model.name.startswith("olmo"):  # every fourth layer
             assert (model.window, 4 * model.global_layers) == (4096, model.layers)
+        elif model.name.startswith("muse"):  # every fourth layer, counted from the last
+            assert (model.window, model.global_layers) == (2048, len(range(61, -1, -4)))
         else:
             assert model.window is None
 
@@ -382,6 +396,12 @@ def llama_4():
         yield 2 * 8 * 128, None if layer % 4 == 3 else 8192
 
 
+def inkling():
+    for layer in range(66):
+        whole = (layer + 1) % 6 == 0
+        yield 2 * (8 if whole else 16) * 128, None if whole else 512
+
+
 LAYERS = {
     "gemma-4-e2b": (lambda: gemma_4(35, 5, 20, 1 * 256, 1 * 512, 512), 0),
     "gemma-4-e4b": (lambda: gemma_4(42, 6, 18, 2 * 256, 2 * 512, 512), 0),
@@ -392,6 +412,8 @@ LAYERS = {
     "qwen3.5-35b-a3b": (lambda: qwen_3_next(40), 30 * 32 * 128 * 128),
     "deepseek-v3.2": (lambda: [(512 + 64 + 128, None)] * 61, 0),
     "glm-5": (lambda: [(512 + 64 + 128, None)] * 78, 0),
+    "mistral-large-4": (lambda: [(512 + 64 + 128, None)] * 72, 0),
+    "inkling": (inkling, 0),
 }
 
 
@@ -443,7 +465,8 @@ def test_scores_and_positions():
     assert {m.name for m in KNOWN if m.soft_cap} == {"gemma-2-2b", "gemma-2-9b", "gemma-2-27b"}
     assert {m.family for m in KNOWN if m.sinks} == {"gpt-oss"}
     bare = {m.name: m.layers_without_rope for m in KNOWN if m.layers_without_rope}
-    assert bare == {"llama-4-scout": 48 // 4, "smollm3-3b": 36 // 4}
+    fourth = {"llama-4-scout": 48 // 4, "smollm3-3b": 36 // 4, "mistral-large-4": 72 // 4}
+    assert bare == fourth | {"muse-spark-open-816b-a42b": 16}
     for model in KNOWN:
         assert (model.local_rope_base is not None) == model.name.startswith(("gemma-3", "gemma-4"))
         if model.local_rope_base:
@@ -466,7 +489,7 @@ def test_scores_and_positions():
         "minimax-m2": 5 * 10**6,
     }
     assert {name: known_model(name).rope_base for name in by_hand} == by_hand
-    normed = ("qwen3", "gemma-3", "gemma-4", "olmo", "minimax", "llama-4")
+    normed = ("qwen3", "gemma-3", "gemma-4", "olmo", "minimax", "llama-4", "hy3", "muse", "inkling")
     expected = {m.name for m in KNOWN if m.name.startswith(normed)} | {"glm-4.5"}
     assert {m.name for m in KNOWN if m.qk_norm} == expected
 

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Iterable
 
 import torch
-from measuring import benchmarks, comparisons, counters, runs, variants  # noqa: F401, register
+from measuring import benchmarks, clock, comparisons, counters, kernels, runs, variants  # noqa: F401
 from measuring.filing import provenance, write
-from measuring.rounds import ANYWHERE, BENCHMARKS
+from measuring.machine import checked
+from measuring.rounds import ANYWHERE, BENCHMARKS, rank
 from mhsite.source import SourceError
 
 
@@ -28,20 +30,26 @@ def main() -> int:
     known = f"of {', '.join(BENCHMARKS)}, or STORY:FUNCTION; default: all benchmarks"
     parser.add_argument("names", nargs="*", help=known)
     parser.add_argument("--seeds", type=int, help="of a STORY:FUNCTION; default: as before")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=20, help="at least 6; default: 20")
     parser.add_argument("--device", default="cpu", help="of torch, as cuda or cuda:1")
     options = parser.parse_args()
-    there = BENCHMARKS if options.device == "cpu" else ANYWHERE
     try:
+        rank(options.rounds)
+        there = BENCHMARKS if checked(options.device).type == "cpu" else ANYWHERE
         stories = [name for name in options.names if ":" in name]
         names = [name for asked in options.names if ":" not in asked for name in like(asked, there)]
         for asked in stories:
             print(f"filed {', '.join(path.name for path in runs.again(asked, options.seeds))}")
     except (SourceError, ValueError) as error:
         parser.error(str(error))
+    failed = False
     for name in names or ([] if stories else there):
-        print(measure(name, options.rounds, options.device))
-    return 0
+        try:
+            print(measure(name, options.rounds, options.device))
+        except (RuntimeError, AssertionError):  # the others can still be measured
+            traceback.print_exc()
+            failed = True
+    return int(failed)
 
 
 def like(asked: str, there: Iterable[str]) -> list[str]:
@@ -57,10 +65,14 @@ def measure(name: str, rounds: int, device: str) -> str:
     """Run a benchmark, with one thread unless it says otherwise, and file it."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    about = provenance(rounds, BENCHMARKS[name], device)  # before the work loads the machine
+    clock.of_provenance()
     with torch.no_grad():
         measured = BENCHMARKS[name](rounds, *([device] if name in ANYWHERE else []))
-    about = provenance(rounds, BENCHMARKS[name], device) | measured.pop("provenance", {})
-    path = write(name, {"provenance": about, **measured})
+    about |= {"threads": torch.get_num_threads()} | measured.pop("provenance", {})
+    noted = clock.of_provenance()
+    about["state"] |= {"launched": noted.pop("launched")} if "launched" in noted else {}
+    path = write(name, {"provenance": about | noted, **measured})
     return f"{name}: {len(measured['rows'])} rows, filed under {path.parent.name}"
 
 

@@ -33,6 +33,7 @@ def measure_seconds(
     block_seconds: float = 0.02,
     num_threads: int = 1,
     seed: int = 0,
+    device: torch.device | str | None = None,
 ) -> dict[str, list[float]]:
     """Time several functions against each other.
 
@@ -46,6 +47,7 @@ def measure_seconds(
         block_seconds: how long a turn should last.
         num_threads: of torch on the CPU.
         seed: of the order.
+        device: the GPU that is waited for. Default: torch's current one, if there is one.
 
     Returns:
         For each name the seconds of one call, round by round. Two lists at the same place
@@ -72,12 +74,12 @@ def measure_seconds(
     try:
         for function in functions.values():
             function()  # warm up
-        once = {name: seconds_per_call(function, 1) for name, function in functions.items()}
+        once = {name: seconds_per_call(call, 1, device) for name, call in functions.items()}
         for _ in range(rounds):
             shuffle(order)
             for name in order:
                 calls = max(1, round(block_seconds / once[name]))
-                seconds[name].append(seconds_per_call(functions[name], calls))
+                seconds[name].append(seconds_per_call(functions[name], calls, device))
     finally:
         torch.set_num_threads(threads_before)
     return seconds
@@ -89,8 +91,9 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
 
     On the CPU every request to torch's allocator is added up, so the number is exact and does
     not depend on what else the machine does. On a GPU it is what the allocator gave out, which
-    rounds each request up. Counted are the result and everything on the way to it; what was
-    there before is not.
+    rounds each request up; there, the function is called twice, and the second call is counted:
+    in a first one, torch's libraries take memory that they keep. Counted are the result and
+    everything on the way to it; what was there before is not.
 
     Args:
         function: what to call, without arguments.
@@ -110,6 +113,7 @@ def peak_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
     """
     device = _checked(device)
     if device.type == "cuda":
+        function()
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -148,6 +152,8 @@ def held_bytes(function: Callable[[], Any], device: torch.device | str = "cpu") 
     """
     device = _checked(device)
     if device.type == "cuda":
+        function()
+        torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
         result = function()
         held = torch.cuda.memory_allocated(device) - before
@@ -379,17 +385,21 @@ MULTIPLIES = re.compile(  # by its name; without a formula its products would co
 
 
 # --8<-- [start:seconds_per_call]
-def seconds_per_call(function: Callable[[], Any], calls: int) -> float:
+def seconds_per_call(
+    function: Callable[[], Any], calls: int, device: torch.device | str | None = None
+) -> float:
     """The mean time of one call out of several."""
+
+    def wait() -> None:
+        if torch.cuda.is_available() and (device is None or torch.device(device).type == "cuda"):
+            torch.cuda.synchronize(device)
 
     def all_calls() -> None:
         for _ in range(calls):
             function()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        wait()
 
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    wait()
     return timeit(all_calls, number=1) / calls
     # --8<-- [end:seconds_per_call]
 

@@ -5,7 +5,9 @@
 - `benchmarks`: speed and memory of parts; `variants`: kinds of attention over the length.
 - `comparisons`: the same work by other libraries, which `peers` builds.
 - `counters`: what published counters of FLOPs see.
-- `filing`: where a measurement goes, and what is noted of the machine.
+- `kernels`: attention without layers around it: SDPA, FlexAttention, caches, packed texts.
+- `clock`: how long calls take on a CPU or a GPU, and which kernels they run.
+- `filing`: where a measurement goes; `machine`: what is noted of the machine.
 """
 
 import mhsite  # noqa: F401, so that this clone's package is the one that is measured

@@ -16,7 +16,17 @@ from mhsite.source import DOCS, ROOT
 from torch import Tensor, nn
 
 from measuring import peers as builders
-from measuring.rounds import EMBED_DIM, anywhere, benchmark, quartiles, ratios
+from measuring.clock import check_equal, times
+from measuring.rounds import (
+    EMBED_DIM,
+    GPU_EMBED_DIM,
+    anywhere,
+    benchmark,
+    interval,
+    number_type,
+    ratios,
+    sizes,
+)
 from mhattn import (
     KVCache,
     MultiHeadAttention,
@@ -26,29 +36,21 @@ from mhattn import (
     strided_mask,
     window_mask,
 )
-from mhattn.core.fused import two_products
-from mhattn.costs import attention_cost, latent_multiplications
+from mhattn.costs import attention_cost
 from mhattn.inside import measure_seconds, peak_bytes
 from mhattn.models import load_gguf
-from mhattn.variants import latent_attention, local_attention, strided_attention
+from mhattn.variants import local_attention, strided_attention
 
 ROUNDING = 2.0**-24  # of a float32: the largest error, relative to the number
 HEADS, LENGTHS = 8, (128, 1024, 4096)
+GPU_HEADS, GPU_LENGTHS = 32, (512, 2048, 8192)
 KEEP = {"MALLOC_MMAP_THRESHOLD_": str(2**33), "MALLOC_TRIM_THRESHOLD_": str(2**33)}
 Call = Callable[[], Any]
 
 
-def check_equal(calls: Mapping[Any, Call], atol: float = 1e-4) -> None:
-    """All return the same, or nothing is timed."""
-    first, *others = calls.values()
-    expected = first()
-    for other in others:
-        torch.testing.assert_close(other(), expected, rtol=1e-3, atol=atol)
-
-
-def timed(calls: Mapping[str, Call], rounds: int) -> dict[str, list[float]]:
+def timed(calls: Mapping[str, Call], rounds: int, device: str = "cpu") -> dict[str, list[float]]:
     check_equal(calls)
-    return measure_seconds(calls, rounds=rounds)
+    return times(calls, rounds=rounds, device=device)
 
 
 def all_layers(ours: MultiHeadAttention) -> dict[str, nn.Module]:
@@ -65,12 +67,16 @@ def all_layers(ours: MultiHeadAttention) -> dict[str, nn.Module]:
     }
 
 
-def layer_calls(layers: Mapping[str, nn.Module], length: int, training: bool) -> dict[str, Call]:
+def layer_calls(
+    layers: Mapping[str, nn.Module], length: int, training: bool, device: str = "cpu"
+) -> dict[str, Call]:
     """Forward passes, or forward and backward down to the parameters and the input."""
-    x = torch.randn(1, length, EMBED_DIM, requires_grad=training)
+    weight = next(iter(layers.values())).out_proj.weight
+    made: Any = {"dtype": weight.dtype, "device": device}
+    x = torch.randn(1, length, len(weight), requires_grad=training, **made)
     if not training:
         return {name: lambda layer=layer: layer(x) for name, layer in layers.items()}
-    output_grad = torch.randn(1, length, EMBED_DIM)
+    output_grad = torch.randn(1, length, len(weight), **made)
 
     def both(layer: nn.Module) -> Tensor:
         with torch.enable_grad():
@@ -80,42 +86,59 @@ def layer_calls(layers: Mapping[str, nn.Module], length: int, training: bool) ->
     return {name: lambda layer=layer: both(layer) for name, layer in layers.items()}
 
 
-def beside_by_hand(layers: Mapping[str, nn.Module], rounds: int, training: bool) -> dict:
+def beside_by_hand(
+    layers: Mapping[str, nn.Module], rounds: int, training: bool, device: str
+) -> dict:
     """A row for each layer: its time over that of SDPA by hand, at each length."""
     by_hand, *others = layers
+    if device != "cpu":
+        for layer in layers.values():
+            layer.to(device, number_type(device))
     rows: dict[str, list] = {name: [name] for name in others}
-    for length in LENGTHS:
-        seconds = timed(layer_calls(layers, length, training), rounds)
+    lengths = LENGTHS if device == "cpu" else GPU_LENGTHS
+    for length in lengths:
+        seconds = timed(layer_calls(layers, length, training, device), rounds, device)
         for name, row in rows.items():
             row.append(ratios(seconds[name], seconds[by_hand]))
-    columns = ["layer", *(f"n = {length}" for length in LENGTHS)]
-    return {"columns": columns, "units": {}, "rows": list(rows.values())}
+    return {
+        "provenance": sizes(device, E=GPU_EMBED_DIM, h=GPU_HEADS),
+        "columns": ["layer", *(f"n = {length}" for length in lengths)],
+        "units": {},
+        "rows": list(rows.values()),
+    }
 
 
-def random_layer() -> MultiHeadAttention:
-    """With biases that are not zero, so that a lost one shows."""
-    layer = MultiHeadAttention(EMBED_DIM, HEADS)
+def random_layer(device: str = "cpu") -> MultiHeadAttention:
+    """With biases that are not zero, so that a lost one shows; of the size that a device gets."""
+    size = (EMBED_DIM, HEADS) if device == "cpu" else (GPU_EMBED_DIM, GPU_HEADS)
+    layer = MultiHeadAttention(*size)
     for parameter in layer.parameters():
         if parameter.ndim == 1:
             nn.init.normal_(parameter)
     return layer
 
 
+@anywhere
 @benchmark
-def peers(rounds: int) -> dict:
+def peers(rounds: int, device: str = "cpu") -> dict:
     """One layer, forward, as different libraries do it."""
     torch.set_num_threads(1)  # what is compiled for more threads is compiled again for one
-    layers = all_layers(random_layer().eval())
+    layers = all_layers(random_layer(device).eval())
     ours = layers["`mhattn.MultiHeadAttention`"]
-    layers["`mhattn.pack_linears`"] = pack_linears(ours)
+    if device == "cpu":
+        layers["`mhattn.pack_linears`"] = pack_linears(ours)
     layers["`flex_attention`"] = builders.flex(ours)
-    return beside_by_hand(layers, rounds, training=False)
+    return beside_by_hand(layers, rounds, training=False, device=device)
 
 
+@anywhere
 @benchmark
-def peers_training(rounds: int) -> dict:
+def peers_training(rounds: int, device: str = "cpu") -> dict:
     """The same, forward and backward; FlexAttention has no backward pass on a CPU."""
-    return beside_by_hand(all_layers(random_layer()), rounds, training=True)
+    layers = all_layers(random_layer(device))
+    if device != "cpu":
+        layers["`flex_attention`"] = builders.flex(layers["`mhattn.MultiHeadAttention`"])
+    return beside_by_hand(layers, rounds, training=True, device=device)
 
 
 @benchmark
@@ -132,23 +155,30 @@ def peers_weights(rounds: int) -> dict:
         }
         seconds = timed(calls, rounds)
         both = seconds["ours"], seconds["theirs"]
-        rows.append([length, *map(quartiles, both), ratios(*both)])
+        rows.append([length, *map(interval, both), ratios(*both)])
     columns = ["length", "ours", "theirs", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[1:3], "seconds"), "rows": rows}
 
 
+@anywhere
 @benchmark
-def peak_memory(rounds: int) -> dict:
+def peak_memory(rounds: int, device: str = "cpu") -> dict:
     """Bytes of a forward pass at their peak: counted, not measured, so one round is enough."""
+    made: Any = {"dtype": number_type(device), "device": device}
     ours = random_layer().eval()
-    naive = builders.naive(ours)
+    naive = builders.naive(ours).to(**made)
+    ours.to(**made)
     rows = []
     for length in (512, 1024, 2048, 4096, 8192):
-        x = torch.randn(1, length, EMBED_DIM)
-        fused, written = (peak_bytes(lambda f=f, x=x: f(x)) for f in (ours, naive))
+        x = torch.randn(1, length, EMBED_DIM, **made)
+        fused, written = (peak_bytes(lambda f=f, x=x: f(x), device) for f in (ours, naive))
         rows.append([length, fused, written, float(f"{written / fused:.4g}")])
-    columns = ["length", "fused", "written out", "ratio"]
-    return {"columns": columns, "units": dict.fromkeys(columns[1:3], "bytes"), "rows": rows}
+    return {
+        "provenance": sizes(device, E=EMBED_DIM, h=HEADS),
+        "columns": ["length", "fused", "written out", "ratio"],
+        "units": {"fused": "bytes", "written out": "bytes"},
+        "rows": rows,
+    }
 
 
 @benchmark
@@ -170,116 +200,10 @@ def machine_limit(rounds: int) -> dict:
         flops[key] = attention_cost(**sizes).flops
     seconds = measure_seconds(calls, rounds=rounds)
     rates = {key: [flops[key] / t for t in seconds[key]] for key in calls}
-    best = max(products, key=lambda key: quartiles(rates[key])[0])
-    rows = [[*key, quartiles(rate), ratios(rate, rates[best])] for key, rate in rates.items()]
+    best = max(products, key=lambda key: interval(rates[key])[0])
+    rows = [[*key, interval(rate), ratios(rate, rates[best])] for key, rate in rates.items()]
     columns = ["call", "n", "rate", "share"]
     return {"columns": columns, "units": {"rate": "flops_per_second"}, "rows": rows}
-
-
-def roofline_calls(
-    cached: int = 8192, side: int = 2048, lengths: tuple[int, ...] = (64, 512, 2048)
-) -> dict[tuple[str, Any], tuple[Call, int, int]]:
-    """Calls with their FLOPs and the bytes that they must read or write at least once.
-
-    Every decode step reads caches of 128 MiB, far more than a processor keeps near itself: the
-    fewer heads a cache has, the more sequences there are.
-    """
-    heads, size = 32, 64
-    numbers = 2 * heads * cached * size
-    row, a, b = torch.randn(numbers), *torch.randn(2, side, side)
-    calls: dict[tuple[str, Any], tuple[Call, int, int]] = {
-        ("`x.sum()`", "–"): (row.sum, numbers, row.nbytes),
-        ("`F.linear`", side): (lambda: F.linear(a, b), 2 * side**3, 3 * a.nbytes),
-    }
-
-    def attend(name: str, batch: int, kv_heads: int, queries: int, keys: int) -> None:
-        query = torch.randn(batch, heads, queries, size)
-        kept = torch.randn(2, batch, kv_heads, keys, size)
-        sizes = {"query_len": queries, "key_len": keys, "batch": batch, "num_kv_heads": kv_heads}
-        cost = attention_cost(heads * size, heads, **sizes)
-        flops = cost["scores"].flops + cost["mix"].flops
-        moved = 2 * query.nbytes + kept.nbytes
-        calls[name, queries] = lambda: attention(query, *kept), flops, moved
-
-    for name, kv_heads in (("MHA", 32), ("GQA-8", 8), ("MQA", 1)):
-        attend(name, heads // kv_heads, kv_heads, 1, cached)
-    latent = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}
-    batch = numbers // (cached * (128 + 32))
-    query, kept = torch.randn(batch, heads, 1, 64 + 32), torch.randn(batch, 1, cached, 128 + 32)
-    key_up, value_up = torch.randn(2, heads, size, 128)
-    each = latent_multiplications(1, cached, **latent, v_head_dim=size, absorb=True)
-    output = 4 * batch * heads * size
-    moved = query.nbytes + kept.nbytes + key_up.nbytes + value_up.nbytes + output
-    calls["MLA", 1] = (
-        lambda: latent_attention(query, kept, key_up, value_up, absorb=True),
-        2 * batch * heads * each,
-        moved,
-    )
-    for length in lengths:
-        attend("MHA", 1, heads, length, length)
-    return calls
-
-
-@benchmark
-def roofline(rounds: int) -> dict:
-    """FLOPs and bytes a second of decode and prefill, beside those of a product and of a sum."""
-    torch.set_num_threads(1)
-    counted = roofline_calls()
-    seconds = measure_seconds({key: call for key, (call, *_) in counted.items()}, rounds=rounds)
-    rates = {key: [counted[key][1] / t for t in seconds[key]] for key in counted}
-    traffic = {key: [counted[key][2] / t for t in seconds[key]] for key in counted}
-    read, product, *_ = counted
-    rows = []
-    for key, (_, flops, moved) in counted.items():
-        intensity = flops / moved
-        roof = [min(p, intensity * w) for p, w in zip(rates[product], traffic[read], strict=True)]
-        numbers = quartiles(rates[key]), quartiles(traffic[key]), ratios(rates[key], roof)
-        rows.append([*key, float(f"{intensity:.4g}"), *numbers])
-    columns = ["call", "queries", "intensity", "rate", "traffic", "share"]
-    units = {"rate": "flops_per_second", "traffic": "bytes_per_second"}
-    return {"columns": columns, "units": units, "rows": rows}
-
-
-@anywhere
-@benchmark
-def decode(rounds: int, device: str = "cpu") -> dict:
-    """One new token, 32 query heads, 8192 tokens in the cache, fewer and fewer of its heads.
-
-    All beside SDPA with 32 heads in float32.
-    """
-    query = torch.randn(1, 32, 1, 64, device=device)
-    whole = torch.randn(2, 1, 32, 8192, 64, device=device)
-    calls: dict[Any, Call] = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        for heads in (32, 8, 1):
-            pair = query.to(dtype), *whole[:, :, :heads].to(dtype).contiguous()
-            ways: dict[Any, Call] = {
-                (dtype, heads, "ours"): lambda pair=pair: attention(*pair),
-                (dtype, heads, "sdpa"): lambda pair=pair: by_enable_gqa(*pair),
-                (dtype, heads, "products"): lambda pair=pair: by_products(*pair),
-            }
-            check_equal(ways, atol=1e-4 if dtype == torch.float32 else 1e-2)
-            calls |= ways
-    seconds = measure_seconds(calls, rounds=rounds)
-    full = seconds[torch.float32, 32, "sdpa"]
-    rows = []
-    for dtype, heads, way in calls:
-        if way == "ours":
-            times = [seconds[dtype, heads, way] for way in ("ours", "sdpa", "products")]
-            name = str(dtype).removeprefix("torch.")
-            rows.append([name, heads, quartiles(times[0]), *(ratios(t, full) for t in times)])
-    columns = ["numbers", "heads", "seconds", "ours", "enable_gqa", "products"]
-    return {"columns": columns, "units": {"seconds": "seconds"}, "rows": rows}
-
-
-def by_enable_gqa(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(query, key, value, enable_gqa=True)
-
-
-def by_products(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """With the query heads of a group as rows, as if there were few of them and many keys."""
-    rows = query.unflatten(1, (key.shape[1], -1)).flatten(2, 3)  # (B, H_kv, group, D)
-    return two_products(rows, key, value).reshape(query.shape)
 
 
 @benchmark
@@ -310,7 +234,7 @@ def cache_append(rounds: int) -> dict:
         "`torch.cat`": by_copy,
     }
     seconds = timed(calls, rounds)
-    rows = [[name, quartiles(s), ratios(s, seconds["–"])] for name, s in seconds.items()]
+    rows = [[name, interval(s), ratios(s, seconds["–"])] for name, s in seconds.items()]
     return {
         "columns": ["append", "seconds", "ratio"],
         "units": {"seconds": "seconds"},
@@ -318,28 +242,33 @@ def cache_append(rounds: int) -> dict:
     }
 
 
+@anywhere
 @benchmark
-def sparse_time(rounds: int) -> dict:
+def sparse_time(rounds: int, device: str = "cpu") -> dict:
     """A causal window of 64, alone and with a stride of 32, against SDPA with a mask."""
     rows = []
     for stride in (None, 32):
         for length in (4096, 16384):
-            heads = torch.randn(3, 1, HEADS, length, 64)
-            mask = window_mask(length, length, 64)
+            heads = torch.randn(3, 1, HEADS, length, 64, dtype=number_type(device), device=device)
+            mask = window_mask(length, length, 64, device=device)
             run = lambda *x: local_attention(*x, 64, is_causal=True)  # noqa: E731
             if stride is not None:
-                mask = mask | strided_mask(length, length, stride)
+                mask = mask | strided_mask(length, length, stride, device=device)
                 run = lambda *x, r=stride: strided_attention(*x, 64, r)  # noqa: E731
-            mask = mask & causal_mask(length)
+            mask = mask & causal_mask(length, device=device)
             calls = {
                 "masked": lambda h=heads, m=mask: F.scaled_dot_product_attention(*h, m),
                 "blocks": lambda h=heads, run=run: run(*h),
             }
-            seconds = timed(calls, rounds)
+            seconds = timed(calls, rounds, device)
             both = seconds["masked"], seconds["blocks"]
-            rows.append([stride or "–", length, *map(quartiles, both), ratios(*both[::-1])])
-    columns = ["stride", "length", "masked", "blocks", "ratio"]
-    return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
+            rows.append([stride or "–", length, *map(interval, both), ratios(*both[::-1])])
+    return {
+        "provenance": sizes(device),
+        "columns": ["stride", "length", "masked", "blocks", "ratio"],
+        "units": {"masked": "seconds", "blocks": "seconds"},
+        "rows": rows,
+    }
 
 
 @benchmark
@@ -363,7 +292,7 @@ def language_model(rounds: int) -> dict:
     return {
         "columns": columns,
         "units": {},
-        "rows": [[name, *map(quartiles, measured)] for name, *measured in rows],
+        "rows": [[name, *map(interval, measured)] for name, *measured in rows],
     }
 
 
@@ -383,7 +312,7 @@ def allocator(rounds: int) -> dict:
             check=True,
         )
         for length, *both in json.loads(done.stdout):
-            rows.append([kept, length, *map(quartiles, both), ratios(*both[::-1])])
+            rows.append([kept, length, *map(interval, both), ratios(*both[::-1])])
     columns = ["kept", "length", "fused", "written out", "ratio"]
     return {"columns": columns, "units": dict.fromkeys(columns[2:4], "seconds"), "rows": rows}
 

@@ -13,16 +13,10 @@ from pathlib import Path
 
 import torch
 from mhsite import slices
-from mhsite.measured import FOLDER, slug
+from mhsite.measured import FOLDER, OF_MEDIAN, folder
 from mhsite.source import ROOT
 
-
-def processor() -> str:
-    """In the maker's words."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+from measuring import machine
 
 
 def commit() -> str:
@@ -35,22 +29,32 @@ def commit() -> str:
 
 
 def provenance(rounds: int, benchmark: Callable, device: str = "cpu") -> dict:
-    """What the numbers were made with, and by which code; ``device`` is torch's name of it."""
+    """What the numbers are made with, and by which code; ``device`` is torch's name of it.
+
+    To be asked before the work, when nothing else has loaded the machine yet.
+    """
     code = Path(str(inspect.getsourcefile(benchmark)))
-    text = code.read_text(encoding="utf-8")
-    about = {"device": processor(), "cores": os.cpu_count()}
-    if device != "cpu":
-        name = torch.cuda.get_device_name(device)
-        about = {"device": name, "cuda": torch.version.cuda, "host": processor()}
+    text, where = code.read_text(encoding="utf-8"), torch.device(device)
+    about = {"device": machine.processor(), "cores": os.cpu_count()}
+    whole = machine.of_processor()
+    if where.type != "cpu":
+        versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}  # one of them
+        about = {"device": torch.cuda.get_device_name(where), "host": machine.processor()}
+        about |= {name: number for name, number in versions.items() if number}
+        whole = machine.of_gpu(where)
     return about | {
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "versions": machine.versions(),
         "commit": commit(),
         "code": code.relative_to(ROOT).as_posix(),
         "hash": slices.fingerprint(text, benchmark.__name__),
         "date": datetime.now(UTC).date().isoformat(),
         "rounds": rounds,
+        "interval": OF_MEDIAN,
+        "machine": whole,
+        "state": machine.state(where),
     }
 
 
@@ -59,8 +63,8 @@ def write(name: str, found: dict) -> Path:
     rows = ",\n    ".join(json.dumps(row, ensure_ascii=False) for row in found["rows"])
     head = json.dumps({k: v for k, v in found.items() if k != "rows"}, indent=2, ensure_ascii=False)
     text = head.removesuffix("\n}") + f',\n  "rows": [\n    {rows}\n  ]\n}}\n'
-    folder = FOLDER / slug(found["provenance"]["device"])
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{name}.{os.getpid()}"
+    place = FOLDER / folder(found["provenance"])
+    place.mkdir(parents=True, exist_ok=True)
+    draft = place / f".{name}.{os.getpid()}"
     draft.write_text(text, encoding="utf-8", newline="\n")
-    return draft.replace(folder / f"{name}.json")
+    return draft.replace(place / f"{name}.json")

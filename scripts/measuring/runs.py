@@ -16,7 +16,7 @@ from mhsite import runs, with_torch
 from mhsite.source import SourceError
 from tqdm import tqdm
 
-from measuring.filing import processor
+from measuring.machine import processor
 
 DIGITS = 5
 

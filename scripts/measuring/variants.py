@@ -1,7 +1,7 @@
 """Benchmarks of seven kinds of attention, in layers of one width: seconds, bytes, tokens a second.
 
-`python scripts/measure.py variants --rounds 3` measures all that the page variants-compared shows,
-with `--device cuda` on a GPU. Rounds of the decode benchmark are short; it can have more.
+`python scripts/measure.py variants` measures all that the page variants-compared shows, with
+`--device cuda` on a GPU, where layers are larger and texts longer.
 """
 
 from __future__ import annotations
@@ -9,37 +9,68 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from measuring.rounds import EMBED_DIM, anywhere, benchmark, quartiles
+from measuring.clock import times
+from measuring.rounds import EMBED_DIM, GPU_EMBED_DIM, anywhere, benchmark, interval, sizes
 from mhattn import KVCache, MultiHeadAttention
 from mhattn.core import LinearState
-from mhattn.inside import measure_seconds, peak_bytes
+from mhattn.inside import peak_bytes
 from mhattn.variants import LatentAttention, linear_attention, local_attention, strided_attention
 
-HEADS, WINDOW, STRIDE = 8, 128, 64
+
+class Sizes(NamedTuple):
+    """Of the layers and of what they are given."""
+
+    width: int
+    heads: int
+    grouped: int  # heads of keys and values in GQA
+    latent: Mapping[str, int]
+    window: int
+    stride: int
+    lengths: tuple[int, ...]
+    cached: tuple[int, ...]
+    batches: tuple[int, ...]
+    dtypes: tuple[torch.dtype, ...]
+    tokens: int  # in one call; more would take too long, or too much memory
+
+
 LATENT = {"kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32}
-LENGTHS, CACHED, BATCHES = (256, 1024, 4096), (1024, 8192), (1, 16)
-DTYPES = (torch.float32, torch.bfloat16)
-CPU_TOKENS = 4096  # in one call; others would take many seconds
+GPU_LATENT = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+BOTH = (torch.float32, torch.bfloat16)
+SIZES = {
+    "cpu": Sizes(
+        *(EMBED_DIM, 8, 2, LATENT, 128, 64),
+        *((256, 1024, 4096), (1024, 8192), (1, 16), BOTH, 4096),
+    ),
+    "gpu": Sizes(
+        *(GPU_EMBED_DIM, 32, 8, GPU_LATENT, 1024, 128),
+        *((1024, 4096, 16384), (8192, 32768), (1, 16), (torch.bfloat16,), 65536),
+    ),
+}
 ALL_THREADS = torch.get_num_threads()
 Call = Callable[[nn.Module, Tensor], Any]
 
 
+def of(device: str) -> Sizes:
+    return SIZES["cpu" if device == "cpu" else "gpu"]
+
+
 def layers(dtype: torch.dtype, device: str) -> dict[str, nn.Module]:
-    """One layer of each kind, all of one width, with eight heads and without biases."""
+    """One layer of each kind, all of one width, with as many heads and without biases."""
     made: dict[str, Any] = {"dtype": dtype, "device": device}
-    heads = partial(MultiHeadAttention, EMBED_DIM, HEADS, bias=False, **made)
-    window = partial(local_attention, window=WINDOW)
-    strided = partial(strided_attention, window=STRIDE, stride=STRIDE)
+    size = of(device)
+    heads = partial(MultiHeadAttention, size.width, size.heads, bias=False, **made)
+    window = partial(local_attention, window=size.window)
+    strided = partial(strided_attention, window=size.stride, stride=size.stride)
     return {
         "MHA": heads(),
-        "GQA": heads(num_kv_heads=2),
+        "GQA": heads(num_kv_heads=size.grouped),
         "MQA": heads(num_kv_heads=1),
-        "MLA": LatentAttention(EMBED_DIM, HEADS, **LATENT, **made),
+        "MLA": LatentAttention(size.width, size.heads, **size.latent, **made),
         "window": heads(attend=window),
         "strided": heads(attend=strided),
         "linear": heads(attend=linear_attention),
@@ -61,23 +92,24 @@ def training(layer: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
 def settings(device: str) -> list[tuple[torch.dtype, int, int]]:
     """Type of the numbers, threads, batch; on a GPU the threads have no say."""
     threads = sorted({1, ALL_THREADS}) if device == "cpu" else [1]
-    return list(itertools.product(DTYPES, threads, BATCHES))
+    return list(itertools.product(of(device).dtypes, threads, of(device).batches))
 
 
 def labels(dtype: torch.dtype, threads: int, batch: int, kind: str) -> list:
     return [str(dtype).removeprefix("torch."), threads, batch, kind]
 
 
-def about(asked: Iterable[tuple[torch.dtype, int, int]]) -> dict:
-    """What overwrites the provenance: how many threads the rows have."""
-    threads = sorted({threads for _, threads, _ in asked})
-    return {"threads": threads[0] if len(threads) == 1 else ", ".join(map(str, threads))}
+def about(asked: Iterable[tuple[torch.dtype, int, int]], device: str) -> dict:
+    """What overwrites the provenance: the sizes, and how many threads the rows have."""
+    threads, size = sorted({threads for _, threads, _ in asked}), of(device)
+    told = sizes(device, E=size.width, h=size.heads)
+    return told | {"threads": threads[0] if len(threads) == 1 else ", ".join(map(str, threads))}
 
 
 def lengths(batch: int, device: str) -> tuple[int, ...]:
-    """A processor gets no more tokens at once than it computes in seconds."""
-    most = CPU_TOKENS // batch if device == "cpu" else max(LENGTHS)
-    return tuple(length for length in LENGTHS if length <= most)
+    """A device gets no more tokens at once than it computes in seconds."""
+    most = of(device).tokens // batch
+    return tuple(length for length in of(device).lengths if length <= most)
 
 
 def over_lengths(
@@ -89,15 +121,15 @@ def over_lengths(
         kinds = layers(dtype, device)
         found = {kind: labels(dtype, threads, batch, kind) for kind in kinds}
         for length in lengths(batch, device):
-            x = torch.randn(batch, length, EMBED_DIM, dtype=dtype, device=device)
+            x = torch.randn(batch, length, of(device).width, dtype=dtype, device=device)
             calls = {kind: partial(call, layer, x) for kind, layer in kinds.items()}
-            seconds = measure_seconds(calls, rounds=rounds, num_threads=threads)
+            seconds = times(calls, rounds=rounds, device=device, num_threads=threads)
             for kind, row in found.items():
-                row.append(quartiles(seconds[kind]))
-        rows += [row + ["–"] * (4 + len(LENGTHS) - len(row)) for row in found.values()]
-    columns = [f"n = {length}" for length in LENGTHS]
+                row.append(interval(seconds[kind]))
+        rows += [row + ["–"] * (4 + len(of(device).lengths) - len(row)) for row in found.values()]
+    columns = [f"n = {length}" for length in of(device).lengths]
     return {
-        "provenance": about(asked),
+        "provenance": about(asked, device),
         "columns": ["type", "threads", "batch", "kind", *columns],
         "units": dict.fromkeys(columns, "seconds"),
         "rows": rows,
@@ -115,25 +147,29 @@ def variants_forward(rounds: int, device: str = "cpu") -> dict:
 @benchmark
 def variants_training(rounds: int, device: str = "cpu") -> dict:
     """Forward and backward: of one sequence, with one thread."""
-    return over_lengths(training, rounds, device, [(dtype, 1, 1) for dtype in DTYPES])
+    return over_lengths(training, rounds, device, [(dtype, 1, 1) for dtype in of(device).dtypes])
 
 
 @anywhere
 @benchmark
 def variants_memory(rounds: int, device: str = "cpu") -> dict:
     """Parameters, and bytes at the peak of both passes: counted, so one round is enough."""
-    rows = []
-    for dtype in DTYPES:
+    rows, size = [], of(device)
+    for dtype in size.dtypes:
         for kind, layer in layers(dtype, device).items():
             row = [str(dtype).removeprefix("torch."), kind]
             row.append(sum(p.numel() for p in layer.parameters()))
-            for call, length in itertools.product((forward, training), LENGTHS):
-                x = torch.randn(1, length, EMBED_DIM, dtype=dtype, device=device)
+            for call, length in itertools.product((forward, training), size.lengths):
+                x = torch.randn(1, length, size.width, dtype=dtype, device=device)
                 row.append(peak_bytes(partial(call, layer, x), device))
             rows.append(row)
-    columns = [f"{pass_}, n = {n}" for pass_ in ("forward", "training") for n in LENGTHS]
-    units = dict.fromkeys(columns, "bytes")
-    return {"columns": ["type", "kind", "parameters", *columns], "units": units, "rows": rows}
+    columns = [f"{pass_}, n = {n}" for pass_ in ("forward", "training") for n in size.lengths]
+    return {
+        "provenance": sizes(device, E=size.width, h=size.heads),
+        "columns": ["type", "kind", "parameters", *columns],
+        "units": dict.fromkeys(columns, "bytes"),
+        "rows": rows,
+    }
 
 
 def remembered(layer: nn.Module, batch: int, length: int) -> KVCache | LinearState:
@@ -148,10 +184,11 @@ def remembered(layer: nn.Module, batch: int, length: int) -> KVCache | LinearSta
         return cache
     if layer.attend is linear_attention:
         state = LinearState()
-        layer(torch.randn(batch, 64, EMBED_DIM, **made), is_causal=True, cache=state)
+        layer(torch.randn(batch, 64, layer.q_proj.in_features, **made), is_causal=True, cache=state)
         return state
     if isinstance(layer.attend, partial):  # with a window; more tokens than that are not kept
-        cache, length = KVCache(window=WINDOW), WINDOW
+        length = layer.attend.keywords["window"]
+        cache = KVCache(window=length)
     else:
         cache = KVCache(max_len=length + 1)
     key, value = torch.randn(2, layer.head_dim, **made)
@@ -173,7 +210,7 @@ def steps(
 ) -> dict[str, Callable[[], Tensor]]:
     """A step of each kind; that with a stride keeps all tokens, to use a few: it is left out."""
     like = next(kinds["MHA"].parameters())
-    x = torch.randn(batch, 1, EMBED_DIM, dtype=like.dtype, device=like.device)
+    x = torch.randn(batch, 1, kinds["MHA"].q_proj.in_features, dtype=like.dtype, device=like.device)
     return {
         kind: partial(step, layer, x, remembered(layer, batch, length), length)
         for kind, layer in kinds.items()
@@ -190,15 +227,15 @@ def variants_decode(rounds: int, device: str = "cpu") -> dict:
         dtype, threads, batch = setting
         kinds = layers(dtype, device)
         found: dict[str, list[list[float]]] = {kind: [] for kind in kinds if kind != "strided"}
-        for length in CACHED:
+        for length in of(device).cached:
             calls = steps(kinds, batch, length)
-            seconds = measure_seconds(calls, rounds=rounds, num_threads=threads)
+            seconds = times(calls, rounds=rounds, device=device, num_threads=threads)
             for kind in calls:
-                found[kind].append(quartiles([batch / t for t in seconds[kind]]))
+                found[kind].append(interval([batch / t for t in seconds[kind]]))
         rows += [[*labels(*setting, kind), *rates] for kind, rates in found.items()]
     return {
-        "provenance": about(settings(device)),
-        "columns": ["type", "threads", "batch", "kind", *(f"S = {length}" for length in CACHED)],
+        "provenance": about(settings(device), device),
+        "columns": ["type", "threads", "batch", "kind", *(f"S = {n}" for n in of(device).cached)],
         "units": {},
         "rows": rows,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
@@ -15,20 +16,28 @@ from mhsite.source import DOCS, ROOT, SourceError, of_file
 FOLDER = DOCS / "data" / "measured"
 OF_TEXT = "amd-epyc"  # the device that the pages' text is about: its tables come first
 FIRST = {"en": ", which the text is about", "zh": "（正文所说的设备）"}
-MEASURED = {
-    "en": "Measured on {device}, threads: {threads}; Python {python}, torch {torch}; {date}, "
-    "commit {commit}. Medians of {rounds} rounds, in brackets the quartiles. [Data]({data}), "
-    "[code that measured them]({code})",
-    "zh": "测量环境：{device}，线程数 {threads}；Python {python}，torch {torch}；{date}，提交 "
-    "{commit}。数值为 {rounds} 轮的中位数，括号内为四分位数。[数据]({data})，[测量代码]({code})",
+MEASURED = {  # all else stands in the file
+    "en": "Measured on {device}, threads: {threads}, torch {torch}, {date}. {what}. "
+    "[Data]({data}), [code that measured them]({code})",
+    "zh": "测量环境：{device}，线程数 {threads}，torch {torch}，{date}。{what}。[数据]({data})，"
+    "[测量代码]({code})",
 }
-COUNTED = {  # nothing but counts: each round would find the same
-    "en": MEASURED["en"].replace("Medians of {rounds} rounds, in brackets the quartiles", "Counts"),
-    "zh": MEASURED["zh"].replace("数值为 {rounds} 轮的中位数，括号内为四分位数", "数值为计数"),
+COUNTED = {"en": "Counts", "zh": "数值为计数"}  # each round would find the same
+TIMED = {
+    "en": "Medians of {rounds} rounds, in brackets {interval}",
+    "zh": "数值为 {rounds} 轮的中位数，括号内为{interval}",
 }
-MORE = {  # what older files don't say
-    "en": {"cores": " ({} cores)", "host": ", host {}", "cuda": ", CUDA {}", "hash": ""},
-    "zh": {"cores": "（{} 核）", "host": "，主机 {}", "cuda": "，CUDA {}", "hash": ""},
+QUARTILES, OF_MEDIAN = "quartiles", "median 95%"
+INTERVALS = {  # what the brackets hold; older files don't say, and have quartiles
+    QUARTILES: {"en": "the quartiles", "zh": "四分位数"},
+    OF_MEDIAN: {"en": "95 % intervals of the median", "zh": "中位数的 95% 置信区间"},
+}
+FEWEST = 6  # rounds: of fewer, not even the smallest and the largest bound such an interval
+MORE = {  # what not every file says, and what the line below a table makes of it
+    "en": {"cores": ", {} cores", "host": ", host {}", "cuda": ", CUDA {}", "hip": ", ROCm {}"}
+    | {"sizes": ", {}"},
+    "zh": {"cores": "，{} 核", "host": "，主机 {}", "cuda": "，CUDA {}", "hip": "，ROCm {}"}
+    | {"sizes": "，{}"},
 }
 STALE = {
     "en": ". **The code that was measured has changed since**",
@@ -40,10 +49,19 @@ UNITS = {
     "bytes_per_second": [(1e6, "MB/s"), (1e9, "GB/s"), (1e12, "TB/s")],
     "bytes": [(1, "B"), (2**10, "KiB"), (2**20, "MiB"), (2**30, "GiB")],
 }
-PROVENANCE = {  # of these, whoever measures must say: all that are not in MORE
+PROVENANCE: dict[str, type | tuple[type, ...]] = {  # whoever measures must say these
     **{name: str for name in ("device", "python", "torch", "commit", "code", "date")},
-    **{"threads": (int, str), "rounds": int, "cores": int, "host": str, "cuda": str},
+    **{"threads": (int, str), "rounds": int},
+}
+OPTIONAL: dict[str, type] = {
+    **{"cores": int, "host": str, "cuda": str, "hip": str},
     "hash": str,  # of the code that ran: `mhsite.slices`
+    "interval": str,  # one of INTERVALS
+    "sizes": str,  # where they are not those of the text
+    "machine": dict,  # what it is, after which its folder is named
+    "state": dict,  # what may be another an hour later: load, clocks, settings
+    "versions": dict,
+    "kernels": dict,  # in which torch attended, by the name of the call
 }
 
 
@@ -51,6 +69,15 @@ def slug(device: str) -> str:
     """A device's folder: ``Intel(R) Xeon(R) CPU @ 2.20GHz`` in ``intel-xeon-cpu-2-20ghz``."""
     plain = re.sub(r"\((?:R|TM|C)\)", " ", device, flags=re.IGNORECASE)
     return re.sub(r"\W+", "-", plain.lower()).strip("-")
+
+
+def folder(about: dict) -> str:
+    """Where a file lies: machines that differ in anything that is noted of them share no folder."""
+    name = slug(about["device"])
+    if "machine" not in about:
+        return name
+    noted = json.dumps(about["machine"], sort_keys=True, ensure_ascii=False)
+    return f"{name}-{hashlib.sha256(noted.encode()).hexdigest()[:6]}"
 
 
 def files(name: str = "*") -> list[Path]:
@@ -83,9 +110,9 @@ def check(measured: dict, path: Path) -> None:
         if not isinstance(measured.get(key), kind):
             raise ValueError(f"{key} must be a {kind.__name__}, got {measured.get(key)!r}")
     check_provenance(measured["provenance"])
-    folder = slug(measured["provenance"]["device"])
-    if path.parent != FOLDER / folder:
-        raise ValueError(f"must lie in docs/data/measured/{folder}, after its device")
+    place = folder(measured["provenance"])
+    if path.parent != FOLDER / place:
+        raise ValueError(f"must lie in docs/data/measured/{place}, after its device")
     columns = measured["columns"]
     for column, unit in measured["units"].items():
         if column not in columns or unit not in UNITS:
@@ -97,22 +124,26 @@ def check(measured: dict, path: Path) -> None:
             raise ValueError(f"rows[{number}] must have {len(columns)} cells, got {row!r}")
         for value in row:
             if not is_cell(value):
-                what = "text, a number, or median and quartiles"
+                what = "text, a number, or median and interval"
                 raise ValueError(f"rows[{number}] must hold {what}, got {value!r}")
 
 
 def check_provenance(about: dict) -> None:
-    for name, kind in PROVENANCE.items():
-        if name in about or name not in MORE["en"]:
+    for name, kind in (PROVENANCE | OPTIONAL).items():
+        if name in about or name in PROVENANCE:
             value = about.get(name)
             if not value or isinstance(value, bool) or not isinstance(value, kind):
                 raise ValueError(f"provenance must say {name}, got {value!r}")
-    if unknown := set(about) - set(PROVENANCE):
+    if unknown := set(about) - set(PROVENANCE | OPTIONAL):
         raise ValueError(f"provenance has the unknown {', '.join(sorted(unknown))}")
+    if (interval := about.get("interval", QUARTILES)) not in INTERVALS:
+        raise ValueError(f"interval must be one of {', '.join(INTERVALS)}, got {interval!r}")
+    if interval == OF_MEDIAN and about["rounds"] < FEWEST:
+        raise ValueError(f"rounds must be at least {FEWEST}, got {about['rounds']}")
 
 
 def is_cell(value: object) -> bool:
-    """Text, a number, or median, lower and upper quartile."""
+    """Text, a number, or a median and the two ends of its interval."""
     if isinstance(value, list):
         numbers = [x for x in value if is_cell(x) and not isinstance(x, (str, list))]
         return len(numbers) == len(value) == 3 and value[1] <= value[0] <= value[2]
@@ -127,36 +158,62 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
     Of several devices, each has its name above its table.
     """
     tables = []
-    for file, measured in of_devices(name, len(headings)):
+    devices = of_devices(name, len(headings))
+    for file, measured in devices:
         about, path = measured["provenance"], f"data/measured/{file.parent.name}/{file.name}"
         which = FIRST[language] if file.parent.name == OF_TEXT else ""
         tables.append(f"**{about['device']}**{which}\n{{ .mh-device }}")
-        tables.append(table_of(measured, headings))
+        own = headings_of(measured["columns"], devices[0][1]["columns"], headings)
+        tables.append(table_of(measured, own))
         tables.append(origin(name, measured, language, url(path), code_url(about)))
     return "\n\n".join(tables[1:] if len(tables) == 3 else tables)
 
 
 def of_devices(name: str, columns: int) -> list[tuple[Path, dict]]:
-    """The files of a benchmark and what they say, with so many columns, the same in all."""
+    """The files of a benchmark and what they say; of the first, the page names each column.
+
+    Others have the same columns, except for the numbers in their names: ``n = 4096`` may be
+    ``n = 32768`` there, and there may be more or fewer of these.
+    """
     there = sorted(files(name), key=lambda file: file.parent.name != OF_TEXT)
     devices = [(file, found(file)) for file in there]
     if not devices:
         raise SourceError(f"there is no docs/data/measured/<device>/{name}.json")
     first, about = devices[0]
+    if len(about["columns"]) != columns:
+        why = f"measured {name} has columns {about['columns']}, got {columns} headings"
+        raise SourceError(why)
     for file, measured in devices:
-        if len(measured["columns"]) != columns:
-            why = f"measured {name} has columns {measured['columns']}, got {columns} headings"
-            raise SourceError(why)
         if shape(measured) != shape(about):
             why = f"columns and units must be those of {first.parent.name}, {shape(about)}"
             raise SourceError(f"{why}, got {shape(measured)}", file)
     return devices
 
 
-def shape(measured: dict) -> tuple[list[str], list[str]]:
-    """Columns, without the version of a package that is in a name, and their units."""
-    columns = [re.sub(r" \d+\.\S+$", "", column) for column in measured["columns"]]
-    return columns, [measured["units"].get(column, "") for column in measured["columns"]]
+def shape(measured: dict) -> list[tuple[str, str]]:
+    """Columns with their units, without the numbers in their names; of columns alike, the first."""
+    units = measured["units"]
+    return list(dict.fromkeys((_kind(c), units.get(c, "")) for c in measured["columns"]))
+
+
+def _kind(column: str) -> str:
+    """A column's name without the version of a package, and with ``#`` for a size."""
+    return re.sub(r"= \d+$", "= #", re.sub(r" \d+\.\S+$", "", column))
+
+
+def headings_of(columns: list[str], named: list[str], headings: list[str]) -> list[str]:
+    """What a page calls columns, of which it has named others that differ in their numbers."""
+    if columns == named:
+        return headings
+    patterns: dict[str, str] = {}
+    for column, heading in zip(named, headings, strict=True):
+        patterns.setdefault(_kind(column), heading)
+    own = []
+    for column in columns:
+        size = re.search(r"= (\d+)$", column)
+        pattern = patterns[_kind(column)]
+        own.append(re.sub(r"\d+$", size[1], pattern) if size else pattern)
+    return own
 
 
 def table_of(measured: dict, headings: list[str]) -> str:
@@ -169,10 +226,13 @@ def origin(name: str, measured: dict, language: str, data: str, code: str) -> st
     """What the numbers were made with."""
     about, more = measured["provenance"], MORE[language]
     said = {name: more[name].format(about[name]) if name in about else "" for name in more}
-    device = about["device"] + said["cores"] + said["host"]
-    shown = about | {"device": device, "torch": about["torch"] + said["cuda"], "data": data}
     timed = any(isinstance(value, list) for row in measured["rows"] for value in row)
-    text = (MEASURED if timed else COUNTED)[language].format(**shown | {"code": code})
+    brackets = INTERVALS[about.get("interval", QUARTILES)][language]
+    what = (TIMED if timed else COUNTED)[language].format(**about | {"interval": brackets})
+    shown = about | {"data": data, "code": code, "what": what}
+    shown["device"] += said["cores"] + said["host"]
+    shown["torch"] += said["cuda"] + said["hip"] + said["sizes"]
+    text = MEASURED[language].format(**shown)
     return f"{text}{STALE[language] * is_stale(name, about)}\n{{ .mh-measured }}"
 
 

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 import torch
-from measuring import comparisons, peers
+from measuring import comparisons, kernels, peers
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -174,7 +174,7 @@ def test_what_cannot_be_built_is_refused():
 
 def test_a_roofline_counts_what_its_calls_do():
     cached, lengths = 13, (7, 11)
-    counted = comparisons.roofline_calls(cached, side=5, lengths=lengths)
+    counted = kernels.roofline_calls(kernels.Roof(cached, side=5, lengths=lengths))
     assert [call for call, _ in counted] == ["`x.sum()`", "`F.linear`", *KINDS, "MHA", "MHA"]
     for (name, queries), (call, flops, moved) in counted.items():
         if name == "`x.sum()`":

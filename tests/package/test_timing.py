@@ -161,3 +161,44 @@ def test_peak_bytes_on_a_gpu():
     found = peak_bytes(lambda: torch.empty(size, device="cuda").exp(), "cuda")
     assert found == 2 * FLOAT * size
     assert held_bytes(lambda: torch.empty(size, device="cuda").exp(), "cuda") == FLOAT * size
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """What torch.cuda is asked, of a GPU whose first call takes 8 MiB more, and keeps them."""
+    done, taken = [], [0, 0]  # now, at the peak
+
+    def call():
+        done.append("call")
+        taken[0] += (8 << 20) * (done.count("call") == 1) + 24
+        taken[1] = taken[0] + 100
+
+    def reset(device):
+        taken[1] = taken[0]
+
+    fakes = {
+        "is_available": lambda: True,
+        "synchronize": lambda device=None: done.append(f"wait for {device}"),
+        "reset_peak_memory_stats": reset,
+        "memory_allocated": lambda device: taken[0],
+        "max_memory_allocated": lambda device: taken[1],
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    return done, call
+
+
+@pytest.mark.parametrize(("count", "found"), [(peak_bytes, 124), (held_bytes, 24)])
+def test_what_a_library_takes_once_on_a_gpu_is_not_counted(gpu, count, found):
+    done, call = gpu
+    assert count(call, "cuda:1") == found
+    assert done[:3] == ["call", "wait for cuda:1", "call"]
+
+
+@pytest.mark.parametrize(
+    ("device", "waits"), [(None, "wait for None"), ("cuda:1", "wait for cuda:1"), ("cpu", None)]
+)
+def test_the_gpu_that_is_timed_is_waited_for(gpu, device, waits):
+    done, call = gpu
+    measure_seconds({"a": call}, rounds=1, block_seconds=0, device=device)
+    assert [each for each in done if each != "call"] == ([waits] * 4 if waits else [])

@@ -84,7 +84,8 @@ def test_no_stride_in_decoding(kinds):
 def test_a_cpu_gets_no_more_tokens_than_it_can_take():
     assert variants.lengths(1, "cpu") == (256, 1024, 4096)
     assert variants.lengths(16, "cpu") == (256,)
-    assert variants.lengths(16, "cuda") == (256, 1024, 4096)
+    assert variants.lengths(1, "cuda") == (1024, 4096, 16384)
+    assert variants.lengths(16, "cuda") == (1024, 4096)
 
 
 @pytest.mark.parametrize(
@@ -94,29 +95,29 @@ def test_a_cpu_gets_no_more_tokens_than_it_can_take():
 def test_settings_are_all_pairs(monkeypatch, all_threads, device, threads):
     monkeypatch.setattr(variants, "ALL_THREADS", all_threads)
     asked = variants.settings(device)
-    assert len(set(asked)) == len(asked) == 2 * len(threads) * 2
+    types = 2 if device == "cpu" else 1
+    assert len(set(asked)) == len(asked) == types * len(threads) * 2
     assert sorted({setting[1] for setting in asked}) == threads
     expected = threads[0] if len(threads) == 1 else "1, 7"
-    assert variants.about(asked) == {"threads": expected}
+    assert variants.about(asked, device)["threads"] == expected
+    assert ("sizes" in variants.about(asked, device)) is (device == "cuda")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_has_its_place(monkeypatch, name):
     """Small sizes; a call of ``k`` tokens at a time of ``k`` seconds."""
-    monkeypatch.setattr(variants, "LENGTHS", (5, 7, 11))
-    monkeypatch.setattr(variants, "CACHED", (131, 137))
-    monkeypatch.setattr(variants, "BATCHES", (1, 2))
-    monkeypatch.setattr(variants, "CPU_TOKENS", 11)
+    few = {"lengths": (5, 7, 11), "cached": (131, 137), "batches": (1, 2), "tokens": 11}
+    monkeypatch.setitem(variants.SIZES, "cpu", variants.SIZES["cpu"]._replace(**few))
     monkeypatch.setattr(variants, "ALL_THREADS", 3)
     asked = []
 
-    def measured(calls, *, rounds, num_threads):
+    def measured(calls, *, rounds, device, num_threads):
         asked.append((rounds, num_threads))
         return {kind: [float(calls[kind].args[1].shape[1])] * rounds for kind in calls}
 
-    monkeypatch.setattr(variants, "measure_seconds", measured)
+    monkeypatch.setattr(variants, "times", measured)
     with torch.no_grad():
-        found = rounds.BENCHMARKS[name](3)
+        found = rounds.BENCHMARKS[name](6)
     assert all(len(row) == len(found["columns"]) for row in found["rows"])
     assert set(found["units"]) <= set(found["columns"])
     rows = [dict(zip(found["columns"], row, strict=True)) for row in found["rows"]]
@@ -130,7 +131,7 @@ def test_every_cell_has_its_place(monkeypatch, name):
     settings = {(row["type"], row["threads"], row["batch"]) for row in rows}
     assert len(rows) == len(settings) * len(kinds)
     assert len(settings) == (2 if name == "variants-training" else 8)
-    assert {rounds for rounds, _ in asked} == {3}
+    assert {rounds for rounds, _ in asked} == {6}
     assert {threads for _, threads in asked} == {row["threads"] for row in rows}
     for row in rows:
         if name == "variants-decode":

@@ -40,7 +40,7 @@ def times(
     if torch.device(device).type != "cuda":
         named: Any = calls
         options: Any = {"num_threads": num_threads, "block_seconds": block_seconds}
-        return measure_seconds(named, rounds=rounds, **options)
+        return measure_seconds(named, rounds=rounds, device=device, **options)
     seconds: dict[Name, list[float]] = {name: [] for name in calls}
     ready = {name: replayed(name, call) for name, call in calls.items()}
     size = 2 * torch.cuda.get_device_properties(device).L2_cache_size
@@ -52,6 +52,8 @@ def times(
         for name in order:
             count = round(block_seconds / max(once[name], 1e-6))
             seconds[name].append(on_gpu(ready[name], spare, min(MOST, max(1, count))))
+    ready.clear()  # each graph has memory of its own
+    torch.cuda.empty_cache()
     return seconds
 
 

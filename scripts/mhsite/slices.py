@@ -1,7 +1,8 @@
 """The code behind one name, and its hash: when that changes, what was measured with it is stale.
 
 Of a file only those statements count that the name needs, whatever their comments and docstrings
-say; of the package's modules, and those of `scripts`, only what these statements import.
+say; of the package's modules, and those of `scripts`, only what these statements import. What only
+refuses arguments is left out.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mhsite import keys
 from mhsite.source import ROOT, free_names
 
 SCRIPTS = ROOT / "scripts"
+REFUSES = {"mhattn.core.checks", "mhattn.costs.integers"}  # they raise, or change nothing
 SETS = "torch.set_"  # a bare call that changes all that follows, as `torch.set_default_dtype`
 
 
@@ -97,7 +99,7 @@ def _places(
         modules = {next((m for m in several if _file(m).is_file()), "")} - {""}
     else:
         modules = set()
-    for module in sorted(modules):
+    for module in sorted(modules - REFUSES):
         if len(modules) == 1 and module.split(".")[-1] != address[-1]:
             yield module, [address[-1]]
         else:  # the module itself: what is used are its attributes

@@ -69,6 +69,7 @@ def test_the_hash_changes_with_the_code(old, new, changes):
         ("core.frequencies", "(-pairs / head_dim)", "(-pairs / 9)", True),  # what it imports
         ("core.frequencies", "Position interpolation needs", "Interpolation needs", False),
         ("core.masks", "def causal_mask(", "def causal_mask_(", False),
+        ("core.checks", "must be even", "must be another number", False),  # which it does import
     ],
 )
 def test_the_hash_changes_with_the_package(monkeypatch, module, old, new, changes):

@@ -89,15 +89,25 @@ def layer_calls(
 def beside_by_hand(
     layers: Mapping[str, nn.Module], rounds: int, training: bool, device: str
 ) -> dict:
-    """A row for each layer: its time over that of SDPA by hand, at each length."""
+    """A row for each layer: its time over that of SDPA by hand, at each length.
+
+    Gradients are compared in float32: in half precision, those of the written-out form are off by
+    hundredths of their length, the more the longer the text.
+    """
     by_hand, *others = layers
+    lengths = LENGTHS if device == "cpu" else GPU_LENGTHS
     if device != "cpu":
         for layer in layers.values():
-            layer.to(device, number_type(device))
+            layer.to(device)
+        check_equal(layer_calls(layers, lengths[0], training, device))
+        for layer in layers.values():
+            layer.to(number_type(device))
     rows: dict[str, list] = {name: [name] for name in others}
-    lengths = LENGTHS if device == "cpu" else GPU_LENGTHS
     for length in lengths:
-        seconds = timed(layer_calls(layers, length, training, device), rounds, device)
+        calls = layer_calls(layers, length, training, device)
+        if device == "cpu" or not training:
+            check_equal(calls)
+        seconds = times(calls, rounds=rounds, device=device)
         for name, row in rows.items():
             row.append(ratios(seconds[name], seconds[by_hand]))
     return {

@@ -48,7 +48,7 @@ def test_every_word_of_a_pair_is_in_its_sentences_once():
 def test_every_sentence_with_two_endings_has_its_nouns_and_pronoun_once():
     assert len({line[0] for line in ENDINGS}) == len(ENDINGS) == 24
     for line in ENDINGS:
-        for (form, nouns, words), pronoun in ((line[:3], "because it"), (line[3:], "因为它")):
+        for (form, nouns, words), pronoun in ((line[:3], "because it"), (line[3:], "只因它")):
             assert form.count("{}") == form.count(pronoun) == 1
             assert len(set(words.split())) == 2
             first, second = nouns.split()

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from registry import TABLE
 
 from mhattn import MultiHeadAttention, attention
@@ -58,6 +59,10 @@ IMPORTS = [f"from {module} import {name}\n" for name, module in THINGS.items()]
 USER = "".join(["import torch\n", *IMPORTS, USER])
 
 
+OLD = torch.__version__.startswith("2.9.")
+
+
+@pytest.mark.skipif(OLD, reason="types are those that newer versions of torch and numpy have")
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_the_package_has_no_type_errors_and_users_are_told_what_they_get(checker, tmp_path):
     """In one run: the only errors are those of the wrong lines, and each of these has one."""

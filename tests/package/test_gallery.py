@@ -441,7 +441,7 @@ def saved(tmp_path, monkeypatch):
 
 
 def test_the_command(saved):
-    strict = ["-W", "error::UserWarning"]  # old packages warn of new ones that they use
+    strict = ["-W", "error", "-W", "ignore::DeprecationWarning"]  # of old packages, of new ones
     command = [sys.executable, *strict, "-m", "mhattn.show.gallery", "maps.pt"]
     options = ["--tokens", "tokens.json", "--out", "heads", "--title", "Köpfe"]
     root = Path(mhattn.__file__).parent.parent

@@ -63,6 +63,10 @@ def on_page_context(context, page, config, nav):
     with_mkdocs.go_on()
 
 
+def on_post_page(output, page, config):
+    return output if page.file.src_uri.startswith("reference") else with_mkdocs.lighter(output)
+
+
 def on_post_build(config):
     if State.command == "serve" or "only_pages" in config.extra:
         return

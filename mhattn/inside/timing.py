@@ -223,7 +223,7 @@ def measure_flops(fn: Callable[..., Any], *inputs: Any) -> Flops:
     if not callable(fn):
         raise TypeError(f"fn must be a function, got {type(fn).__name__}")
     counter = CountFlops()  # type: ignore[no-untyped-call]
-    with torch.compiler.set_stance("force_eager"), inside_of_modules(counter.inside), counter:
+    with torch.compiler.set_stance("force_eager"), inside_of_modules(counter._inside), counter:
         fn(*inputs)
     by_operator = {name: count for name, count in counter.counts.items() if count}
     return Flops(sum(by_operator.values()), by_operator)
@@ -239,15 +239,15 @@ class CountFlops(TorchDispatchMode):
         return Counter()
 
     @functools.cached_property
-    def inside(self) -> list[nn.Module]:
+    def _inside(self) -> list[nn.Module]:
         """The modules whose forward pass is under way, the outermost first."""
         return []
 
-    def where(self) -> str:
+    def _where(self) -> str:
         """Who calls an operator, as `torch.nn.Module.named_modules` names it."""
-        if not self.inside:
+        if not self._inside:
             return ""
-        outer, inner = self.inside[0], self.inside[-1]
+        outer, inner = self._inside[0], self._inside[-1]
         names = {module: name for name, module in outer.named_modules()}
         return f" in {names.get(inner) or type(inner).__name__}"
 
@@ -262,7 +262,7 @@ class CountFlops(TorchDispatchMode):
         for x in tensors:
             if x.is_nested or (multiplies and x.layout != torch.strided):
                 kind = "nested" if x.is_nested else x.layout
-                got = f"{kind} in {operator}{self.where()}"
+                got = f"{kind} in {operator}{self._where()}"
                 raise ValueError(f"fn must multiply dense tensors, got {got}")
         if formula is None and isinstance(func, torch._ops.OpOverload):
             with self:
@@ -270,7 +270,7 @@ class CountFlops(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         if multiplies and formula is None:
-            got = f"{operator}{self.where()}"
+            got = f"{operator}{self._where()}"
             raise ValueError(f"fn must multiply by operators with a formula, got {got}")
         result = func(*args, **kwargs)
         if formula is not None:

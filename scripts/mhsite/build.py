@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page)
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
+    found["assets/site.css"] = slim((DOCS / "assets" / "site.css").read_text(encoding="utf-8"))
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
@@ -84,6 +86,11 @@ def finish(language: str, site: Path) -> None:
     """Let a language's pages be found."""
     found = [read(DOCS / language / path) for path in page_paths(language)]
     search.write(found, site / "search")
+
+
+def slim(css: str) -> str:
+    """A style sheet without comments and indentation."""
+    return re.sub(r"\n\s*", "\n", re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)).lstrip()
 
 
 def commit_time() -> str:

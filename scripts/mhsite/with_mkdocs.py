@@ -121,6 +121,11 @@ def lab(made: str, notebook, config) -> str:
     return text.replace(f'href="{config.site_url}', f'href="{root}')
 
 
+def lighter(output: str) -> str:
+    """A page without the styles of the reference."""
+    return re.sub(r'<link rel="stylesheet" href="[^"]*_mkdocstrings\.css">', "", output)
+
+
 def _heading(match: re.Match, block: Block) -> str:
     link = f'<a class="headerlink" href="#{block.value}" title="Permanent link">#</a>'
     return f'<h{match["level"]} id="{block.value}">{match["title"]}{link}</h{match["level"]}>'

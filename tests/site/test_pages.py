@@ -389,7 +389,7 @@ $$
             "no docs/data/measured/<device>/nosuch.json",
         ),
         ("bibliography -->", "measured layers | a -->", 11, r"layers has columns \['length', "),
-        ("bibliography -->", "models | a -->", 11, r"models has 11 columns, got headings \['a'\]"),
+        ("bibliography -->", "models | a -->", 11, r"models has 13 columns, got headings \['a'\]"),
         ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
         ("Why [@v", "Why [@nov", 15, r"\[@novaswani2017\] is not in"),
         ("Q} =", "Q =", 17, r"\\query\{Q = 1"),
@@ -415,6 +415,7 @@ SIZE_AND_KV_HEADS = {  # of those whose layers are of two kinds
     "gemma-4-e4b": ("256, 512", "2"),
     "gemma-4-26b-a4b": ("256, 512", "8, 2"),
     "gemma-4-31b": ("256, 512", "16, 4"),
+    "inkling": ("128", "16, 8"),
 }
 BY_HAND = {  # KiB, billions of parameters, Ki tokens, what layers see, rotary base, what else
     "bert-base": ["–", "0.109", "0.5", "all", "–", "–"],

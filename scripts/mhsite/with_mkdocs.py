@@ -122,8 +122,11 @@ def lab(made: str, notebook, config) -> str:
 
 
 def lighter(output: str) -> str:
-    """A page without the styles of the reference."""
-    return re.sub(r'<link rel="stylesheet" href="[^"]*_mkdocstrings\.css">', "", output)
+    """A page without the reference's styles, and without the indentation of what frames it."""
+    output = re.sub(r'<link rel="stylesheet" href="[^"]*_mkdocstrings\.css">', "", output)
+    parts = re.split(r"(?s)(<article.*</article>)", output, maxsplit=1)
+    parts[::2] = [re.sub(r"\n\s+", "\n", part) for part in parts[::2]]
+    return "".join(parts)
 
 
 def _heading(match: re.Match, block: Block) -> str:

@@ -39,7 +39,7 @@ def main() -> int:
         stories = [name for name in options.names if ":" in name]
         names = [name for asked in options.names if ":" not in asked for name in like(asked, there)]
         for asked in stories:
-            print(f"filed {', '.join(path.name for path in runs.again(asked, options.seeds))}")
+            print(f"filed {runs.again(asked, options.seeds).name}")
     except (SourceError, ValueError) as error:
         parser.error(str(error))
     failed = False

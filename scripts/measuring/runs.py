@@ -54,7 +54,7 @@ def _numbers(value: Any, name: str) -> Any:
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def again(asked: str, seeds: int | None) -> list[Path]:
+def again(asked: str, seeds: int | None) -> Path:
     """Run ``story:name``, or with ``story:`` all that is filed for it, as often as before."""
     story, _, name = asked.partition(":")
     before = runs.filed(story)
@@ -64,4 +64,6 @@ def again(asked: str, seeds: int | None) -> list[Path]:
     for each in names:
         if seeds is None and each not in before:
             raise SourceError(f"{story}:{each} was never run: say --seeds")
-    return [run(story, each, seeds or before[each]["seeds"]) for each in names]
+    for each in names:
+        run(story, each, seeds or before[each]["seeds"])
+    return runs.path_of(story)

@@ -163,7 +163,7 @@ class Run:
         return Done(story, place, f"{story}: cannot run: {error}" if lacked else error)
 
     def _end(self) -> None:
-        """End all at once: a process that computes hears of it only later, so it is killed."""
+        """End all at once: deep in a computation, a process would hear of it late, so kill it."""
         for *_, process in self.running.values():
             process.terminate()
         wait([process.sentinel for *_, process in self.running.values()], timeout=0.3)

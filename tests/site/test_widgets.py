@@ -336,8 +336,9 @@ def with_grids(site):
 
 def test_only_pages_with_grids_load_their_script(site):
     scripts = {side: len(html(site, *side).select("script[src$='grids.js']")) for side in SIDES}
-    assert scripts == {side: int(side in with_grids(site)) for side in SIDES}
-    pages = {page for _, page in with_grids(site)}
+    gridded = with_grids(site)
+    assert scripts == {side: int(side in gridded) for side in SIDES}
+    pages = {page for _, page in gridded}
     assert pages > {"attention.md", "masks.md", "why-heads.md", "build-and-train.md"}
 
 

@@ -16,7 +16,7 @@ from mhsite.source import DOCS, ROOT
 from torch import Tensor, nn
 
 from measuring import peers as builders
-from measuring.clock import check_equal, times
+from measuring.clock import check_close, check_equal, times
 from measuring.rounds import (
     EMBED_DIM,
     GPU_EMBED_DIM,
@@ -163,7 +163,9 @@ def peers_weights(rounds: int) -> dict:
             "ours": lambda x=x: ours(x, return_weights=True),
             "theirs": lambda x=x: theirs(x, x, x, average_attn_weights=False),
         }
-        seconds = timed(calls, rounds)
+        for found, expected in zip(*(call() for call in calls.values()), strict=True):
+            check_close(found, expected, rtol=1e-3, atol=1e-4)  # outputs, then weights
+        seconds = times(calls, rounds=rounds)
         both = seconds["ours"], seconds["theirs"]
         rows.append([length, *map(interval, both), ratios(*both)])
     columns = ["length", "ours", "theirs", "ratio"]

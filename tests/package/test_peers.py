@@ -164,6 +164,18 @@ def test_unequal_layers_are_not_timed():
         comparisons.timed(calls, rounds=1)
 
 
+def test_outputs_and_weights_are_compared_before_they_are_timed(monkeypatch):
+    monkeypatch.setattr(comparisons, "LENGTHS", (7,))
+    monkeypatch.setattr(comparisons, "times", lambda calls, rounds: dict.fromkeys(calls, [1.0] * 6))
+    assert comparisons.peers_weights(6)["rows"][0][0] == 7
+    averaged = comparisons.random_layer().eval().to_torch()
+    monkeypatch.setattr(
+        comparisons.MultiHeadAttention, "to_torch", lambda self: lambda *x, **_: averaged(*x)
+    )
+    with pytest.raises(AssertionError):
+        comparisons.peers_weights(6)
+
+
 def test_what_cannot_be_built_is_refused():
     with pytest.raises(TypeError, match="ours must have a Rotary position, got NoneType"):
         peers.llama(MultiHeadAttention(12, 3))

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 from measuring import counters
-from mhsite.source import DOCS
+from mhsite import measured
 
-FILE = DOCS / "data" / "measured" / "amd-epyc" / "counters.json"
+FILE = measured.FOLDER / measured.OF_TEXT / "counters.json"
 MEASURED = json.loads(FILE.read_text(encoding="utf-8"))
 FOUND = {row[0]: dict(zip(counters.COUNTERS, row[1:], strict=False)) for row in MEASURED["rows"]}
 

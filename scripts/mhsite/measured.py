@@ -14,7 +14,7 @@ from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 FOLDER = DOCS / "data" / "measured"
-OF_TEXT = "amd-epyc-family-25-model-17-4f0e29"  # the device that the pages' text is about: its tables come first
+OF_TEXT = "amd-epyc-family-25-model-17-4f0e29"  # the device of the text: its tables come first
 FIRST = {"en": ", which the text is about", "zh": "（正文所说的设备）"}
 MEASURED = {  # all else stands in the file
     "en": "Measured on {device}, threads: {threads}, torch {torch}, {date}. {what}. "

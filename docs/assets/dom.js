@@ -15,6 +15,37 @@ export const wordsOf = words => words[document.documentElement.lang] ?? words.en
 export const mount = (name, show) =>
   document.querySelectorAll(`[data-widget=${name}]`).forEach(show)
 
+/** What the address says behind its question mark. */
+export const asked = () => new URLSearchParams(location.search)
+
+/** Keep a state in the address, beside what other widgets of the page keep there; null keeps nothing. */
+export function keep(state) {
+  const query = asked()
+  for (const [name, value] of Object.entries(state)) value === null ? query.delete(name) : query.set(name, value)
+  history.replaceState(history.state, "", location.pathname + (query.size ? `?${query}` : "") + location.hash)
+}
+
+// The link to the other language leads to the same place and state.
+for (const type of ["click", "auxclick", "contextmenu"])
+  document.addEventListener(type, ({ target }) => {
+    const link = target.closest?.("a.mh-language")
+    if (link) Object.assign(link, { search: location.search, hash: location.hash })
+  }, true)
+
+/** A hidden line for a screen reader: what was told last, once the reader has paused. */
+export function teller() {
+  const place = element("p", "", { className: "mh-told" }, { role: "status" })
+  let timer
+  const tell = text => {
+    clearTimeout(timer)
+    timer = setTimeout(() => { if (place.textContent !== text) place.textContent = text }, 600)
+  }
+  return { place, tell }
+}
+
+/** The number in a field, or what stood there last, while it is empty. */
+export const numberIn = (field, last) => (field.value.trim() === "" ? last : Number(field.value))
+
 /** A number in two digits, for a reader. */
 export const number = x => String(Math.round(x * 100) / 100).replace("-", "−")
 

@@ -1,21 +1,65 @@
-// The picture of the home page, moving: word after word, what two heads take from the words before.
+// The picture of the home page: word after word, what two heads take from the words before. It plays once
+// and rests at "they"; what is chosen stays, and a line says its numbers.
 
-import { element, mount, wordsOf } from "./dom.js"
+import { asked, element, keep, mount, wordsOf } from "./dom.js"
 import { SENTENCE, attend, heads, sentence } from "./sentence.js"
+
+const WORDS = {
+  en: {
+    again: "play again", colon: ": ", semicolon: "; ", stop: "",
+    most: (head, weight, word) => `${head} takes ${weight} from ${word}`, itself: "itself",
+    each: (head, weight) => `${head} takes ${weight} from each word so far`,
+  },
+  zh: {
+    again: "再放一遍", colon: "：", semicolon: "；", stop: "。",
+    most: (head, weight, word) => `${head} 从${word}取 ${weight}`, itself: "自己",
+    each: (head, weight) => `${head} 从到此为止的每个词各取 ${weight}`,
+  },
+}
+const THEY = 4
+const STEP = 1100  // milliseconds: the whole plays in less than five seconds
 
 mount("reading", place => {
   const results = heads().map(head => attend(head))
-  const words = wordsOf(SENTENCE)
-  let word = 4
+  const [words, texts] = [wordsOf(SENTENCE), wordsOf(WORDS)]
+  const quoted = word => (document.documentElement.lang === "zh" ? `“${word}”` : word)
   let timer = null
-  const stop = () => clearInterval(timer)
-  const line = sentence(words, chosen => { stop(); line.update((word = chosen), results) })
+
+  /** What each head takes most from, in one line. */
+  function told(word) {
+    const parts = results.map(({ weights }, h) => {
+      const row = weights[word].slice(0, word + 1)
+      const most = row.indexOf(Math.max(...row))
+      if (word && row[most] - Math.min(...row) < 0.005) return texts.each(words.head(h + 1), row[most].toFixed(2))
+      return texts.most(words.head(h + 1), row[most].toFixed(2), most === word ? texts.itself : quoted(words.words[most]))
+    })
+    return quoted(words.words[word]) + texts.colon + parts.join(texts.semicolon) + texts.stop
+  }
+  const said = element("p", "", {}, { role: "status" })
+  const show = word => {
+    line.update(word, results)
+    said.setAttribute("aria-live", timer ? "off" : "polite")  // only what rests is read out
+    said.textContent = told(word)
+  }
+  const rest = word => { clearInterval(timer); timer = null; show(word) }
+  const line = sentence(words, word => { rest(word); keep({ word: word === THEY ? null : word + 1 }) })
+  const play = () => {
+    let word = 0
+    clearInterval(timer)
+    timer = setInterval(() => (++word < THEY ? show(word) : rest(THEY)), STEP)
+    show(word)
+  }
+  const again = element("button", texts.again, { type: "button", className: "md-button" })
+  again.addEventListener("click", () => { keep({ word: null }); play() })
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches
   const names = [1, 2].map(h => element("span", words.head(h), { className: `mh-head-${h}` }))
-  place.replaceChildren(names[0], line.place, names[1], element("p", words.choose))
-  line.update(word, results)
-  document.querySelector("figure svg").replaceWith(place)
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return
-  timer = setInterval(() => line.update((word = (word + 1) % words.words.length), results), 2400)
-  place.addEventListener("pointerenter", stop)
-  place.addEventListener("focusin", stop)
+  const picture = document.querySelector("figure svg")
+  place.setAttribute("role", "group")
+  place.setAttribute("aria-label", picture.getAttribute("aria-label"))
+  place.replaceChildren(names[0], line.place, names[1], said, ...(still ? [] : [again]))
+  picture.replaceWith(place)
+  const wanted = Number(asked().get("word"))
+  if (words.words[wanted - 1]) rest(wanted - 1)
+  else if (still) rest(THEY)
+  else play()
 })

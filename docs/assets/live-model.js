@@ -1,17 +1,21 @@
 // The trained model of the page live-model.md on what the reader types: losses, maps of all heads, what comes next.
 // The model itself is model.js. With the option small it only writes on and shows one head, on the home page.
 
-import { element, mount, wordsOf } from "./dom.js"
-import { draw, encode, forward, losses, mean, random, read, softmax } from "./model.js"
+import { MOVES, asked, element, keep, mount, teller, wordsOf } from "./dom.js"
+import { draw, encode, forward, forwardInTurns, losses, mean, random, read, softmax } from "./model.js"
 
 const FILE = new URL("../data/live-model/model.bin", import.meta.url)
-const LONGEST = 160  // characters that it writes on
+const LONGEST = 160  // characters that it adds at most, and without moving pictures
+const AT_ONCE = 40
+const PACE = 90  // milliseconds a character
+const SMALL = { temperature: 0.5, seed: 1 }  // on the home page
 const EXPECTED = 8  // next characters that have a bar
 const CELL = 11  // the least width of a map's cell, in pixels, so that its letter can be read
 const WORDS = {
   en: {
-    loading: "The model loads …", failed: "The model’s weights can’t be loaded: ", again: "Try again",
-    text: "Your text", temperature: "temperature", seed: "seed", write: "write on", stop: "stop", reset: "reset", play: "let it write",
+    loading: "The model loads …", failed: "The model’s weights can’t be loaded: ", offline: "no connection", again: "Try again",
+    text: "Your text", temperature: "temperature", seed: "seed", write: "continue", stop: "stop", reset: "reset", play: "let it continue",
+    begin: "‘Come on!’ cried the Gryphon, ", ready: "The model is fetched when you press the button.",
     empty: "Type something: the model needs a character to read.",
     loss: (all, now) => now === null ? `Mean loss ${all}` : `Mean loss ${now}; with all heads ${all}`,
     noLoss: "No loss yet: the first character has nothing before it.",
@@ -22,14 +26,15 @@ const WORDS = {
     takes: (weight, letter, back) => `${weight} on “${letter}” (${back ? `${back} back` : "itself"})`,
     next: letter => `After “${letter}”, the model expects`, actual: "what came", heads: "Heads", layer: n => `layer ${n}`,
     head: name => `head ${name}`, show: name => `show head ${name}`, on: name => `head ${name} on`, all: "all on",
-    effect: "Below each map: its switch, and by how much the mean loss of your text rises without this head alone.",
+    effect: "Below each map: its switch, and by how much the mean loss of your text rises without this head alone (below zero: it falls).",
     map: head => `Head ${head}: characters that look, from top to bottom; at which, from left to right. Arrow keys move.`,
     marks: name => `Under the letters: where head ${name} looks from the last one.`,
     window: count => `The map shows ${count} characters; it moves with the chosen one.`, comma: ", ",
   },
   zh: {
-    loading: "正在加载模型……", failed: "模型的权重无法加载：", again: "重试",
-    text: "输入文字", temperature: "温度", seed: "随机种子", write: "续写", stop: "停止", reset: "还原", play: "让它写",
+    loading: "正在加载模型……", failed: "模型的权重无法加载：", offline: "没有网络连接", again: "重试",
+    text: "输入文字", temperature: "温度", seed: "随机种子", write: "续写", stop: "停止", reset: "还原", play: "让它续写",
+    begin: "明月", ready: "按下按钮才会下载模型。",
     empty: "请输入文字：模型至少要读到一个字。",
     loss: (all, now) => now === null ? `平均损失 ${all}` : `平均损失 ${now}；所有头都打开时 ${all}`,
     noLoss: "还没有损失：第一个字前面什么也没有。",
@@ -40,7 +45,7 @@ const WORDS = {
     takes: (weight, letter, back) => `“${letter}”${back ? `（往前 ${back} 位）` : "（自身）"} ${weight}`,
     next: letter => `“${letter}”之后，模型预测`, actual: "实际", heads: "注意力头", layer: n => `第 ${n} 层`,
     head: name => `头 ${name}`, show: name => `显示头 ${name}`, on: name => `打开头 ${name}`, all: "全部打开",
-    effect: "每张图下面是开关，以及只关掉这个头时，这段文字的平均损失增加多少。",
+    effect: "每张图下面是开关，以及只关掉这个头时，这段文字的平均损失增加多少（负数表示减少）。",
     map: head => `头 ${head}：从上到下是发出查询的字，从左到右是被看的字。可用方向键移动。`,
     marks: name => `字下面的标记：头 ${name} 从最后一个字看向哪里。`,
     window: count => `图中显示 ${count} 个字符，随选中的字移动。`, comma: "，",
@@ -57,7 +62,7 @@ let loaded = null
 /** The model, fetched once for all widgets of a page. */
 export function load() {
   loaded ??= fetch(FILE).then(answer => {
-    if (!answer.ok) throw new Error(`${answer.status} ${FILE.pathname}`)
+    if (!answer.ok) throw new Error(answer.status)
     return answer.arrayBuffer()
   }).then(read)
   loaded.catch(() => { loaded = null })
@@ -71,10 +76,13 @@ export function lastOf(model, text) {
 }
 
 /** One more character, drawn by what the model expects. */
-export function following(model, text, off, temperature, next) {
-  const { letters } = lastOf(model, text)
-  return model.letters[draw(forward(model, encode(model, letters), off).logits.at(-1), temperature, next)]
+export async function following(model, text, off, temperature, next) {
+  const { logits } = await forwardInTurns(model, encode(model, lastOf(model, text).letters), off)
+  return model.letters[draw(logits.at(-1), temperature, next)]
 }
+
+/** Why it could not be loaded, for a reader. */
+const reason = (words, { message }) => words.failed + (/^\d+$/.test(message) ? message : words.offline)
 
 /** Fill a place as soon as the model is there, or say why it isn't. */
 async function withModel(place, words, show) {
@@ -84,7 +92,7 @@ async function withModel(place, words, show) {
   } catch (error) {
     const again = element("button", words.again, { type: "button", className: "md-button" })
     again.addEventListener("click", () => withModel(place, words, show))
-    place.replaceChildren(element("p", words.failed + error.message, {}, { role: "alert" }), again)
+    place.replaceChildren(element("p", reason(words, error), {}, { role: "alert" }), again)
   }
 }
 
@@ -95,23 +103,29 @@ const button = (text, press) => {
 }
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches
 
-/** Calls write() again and again, until it says that it is done or somebody stops it. */
-function writer(write, update, changed) {
-  let timer = null
-  const stop = () => { clearInterval(timer); timer = null; changed(false) }
-  const start = () => {
-    changed(true)
-    let left = LONGEST
-    const step = () => { write(); if (--left === 0) stop() }
-    if (still()) {  // no moving picture: forty characters at once
-      for (let i = 0; i < 40; i++) write()
-      stop()
-      update()
-      return
-    }
-    timer = setInterval(() => { step(); update() }, 90)
+/** Adds what `next` gives to the text that `now` gives, and shows it, until somebody stops it. */
+function writer(now, next, show, changed) {
+  let run = null
+  const stop = () => {
+    if (!run) return
+    run = null
+    changed(false)
   }
-  return { stop, toggle: () => (timer ? stop() : start()), isOn: () => timer !== null }
+  async function start() {
+    const mine = (run = {})
+    changed(true)
+    let text = now()
+    for (let left = still() ? AT_ONCE : LONGEST; left && run === mine; left--) {
+      const letter = await next(text)
+      if (run !== mine) return
+      text += letter
+      if (!still()) await Promise.all([show(text), new Promise(go => setTimeout(go, PACE))])
+    }
+    if (run !== mine) return
+    if (still()) await show(text)
+    stop()
+  }
+  return { stop, toggle: () => (run ? stop() : start()), isOn: () => run !== null }
 }
 
 function show(place, model) {
@@ -119,39 +133,48 @@ function show(place, model) {
   const names = Array.from({ length: model.layers * model.heads }, (_, i) => `${Math.floor(i / model.heads) + 1}.${(i % model.heads) + 1}`)
   const off = new Set()
   const opening = Math.floor(0.75 * [...model.example].length)  // the character that is chosen at first
-  let [head, chosen, key] = [names.indexOf(sharpest(forward(model, encode(model, [...model.example])).weights)), opening, null]  // null: the last
+  const first = names.indexOf(sharpest(forward(model, encode(model, [...model.example])).weights))
+  let [head, chosen, key] = [first, opening, null]  // null: the last
+  let pointed = null  // a cell of the large map below the mouse: it is shown, and forgotten
   let state = null
-  let next = random(1)
+  let next = null
 
   const text = element("textarea", "", { name: "text", rows: 3, value: model.example, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const slider = element("input", "", { type: "range", name: "temperature", min: 0, max: 1.5, step: 0.05, defaultValue: 0.7 })
-  const degrees = element("output")
+  const degrees = element("span")
   const seed = element("input", "", { type: "number", name: "seed", min: 0, step: 1, defaultValue: 1 })
   const press = button(words.write, () => writing.toggle())
   const writing = writer(
-    () => { text.value += following(model, text.value || "\n", off, Number(slider.value), next); chosen = key = null },
-    () => { update(); text.scrollTop = text.scrollHeight },
-    on => { press.textContent = on ? words.stop : words.write })
+    () => text.value || "\n",
+    written => following(model, written, off, Number(slider.value), next),
+    async written => {
+      text.value = written
+      chosen = key = null
+      await update()
+      text.scrollTop = text.scrollHeight
+    },
+    on => { press.textContent = on ? words.stop : words.write; if (!on) { update(); remember() } })
   const form = element("form", [
     element("label", [words.text, text], { className: "mh-wide" }),
     element("label", [words.temperature, " ", degrees, slider]), element("label", [words.seed, seed]),
-    element("div", [press, element("button", words.reset, { type: "reset", className: "md-button" })], { className: "mh-buttons" }),
+    element("div", [press, element("button", words.reset, { type: "reset", className: "md-button" })], { className: "mh-buttons mh-half" }),
   ])
-  const said = element("p", "", { className: "mh-said" }, { "aria-live": "polite" })
+  const said = element("p", "", { className: "mh-said" })
+  const { place: told, tell } = teller()
   const strip = element("div", "", { className: "mh-letters" }, { role: "group", "aria-label": words.text })
   const about = element("p", "", { className: "mh-sum" })
   const expected = element("table", "", { className: "mh-expected" })
   const cards = names.map((name, i) => {
     const canvas = element("canvas")
     const choose = element("button", canvas, { type: "button" }, { "aria-label": words.show(name) })
-    choose.addEventListener("click", () => { head = i; render() })
+    choose.addEventListener("click", () => { head = i; render(); remember() })
     const box = element("input", "", { type: "checkbox", name: `head-${name}`, checked: true }, { "aria-label": words.on(name) })
-    box.addEventListener("change", () => { box.checked ? off.delete(name) : off.add(name); update() })
+    box.addEventListener("change", () => { box.checked ? off.delete(name) : off.add(name); update(); remember() })
     const effect = element("output")
     const card = element("div", [choose, element("label", [box, " ", name, " ", effect])], { className: "mh-head-card" })
     return { card, canvas, choose, box, effect }
   })
-  const allOn = button(words.all, () => { off.clear(); cards.forEach(card => { card.box.checked = true }); update() })
+  const allOn = button(words.all, () => { off.clear(); cards.forEach(card => { card.box.checked = true }); update(); remember() })
   const map = element("canvas", "", {}, { tabindex: 0, role: "img" })
   const sides = ["mh-map-top", "mh-map-left"].map(className => element("div", "", { className }, { "aria-hidden": true }))
   const mark = element("div", "", { className: "mh-map-mark" })
@@ -159,18 +182,23 @@ function show(place, model) {
   const title = element("p", "", { className: "mh-map-title" })
   const partial = element("p")
 
-  /** Run the model on the text, with all heads and with those that are on. */
-  function update() {
-    degrees.value = digits(Number(slider.value))
+  /** Run the model on the text, with all heads and with those that are on; only for the latest that is asked. */
+  let latest = 0
+  async function update() {
+    const mine = ++latest
+    const isOld = () => mine !== latest
+    degrees.textContent = digits(Number(slider.value))
     const { letters, count } = lastOf(model, text.value)
     const ids = encode(model, letters)
+    place.setAttribute("aria-busy", letters.length > 0)
     if (letters.length === 0) {
       state = null
       said.textContent = words.empty
       return render()
     }
-    const whole = forward(model, ids)
-    const now = off.size ? forward(model, ids, off) : whole
+    const whole = await forwardInTurns(model, ids, new Set(), isOld)
+    const now = off.size && whole ? await forwardInTurns(model, ids, off, isOld) : whole
+    if (isOld()) return
     state = { letters, ids, ...now, losses: losses(now.logits, ids), whole: mean(losses(whole.logits, ids)) }
     const unknown = [...new Set(letters.filter((_, i) => ids[i] === model.letters.length))]
     said.textContent = [
@@ -178,36 +206,36 @@ function show(place, model) {
       count > letters.length ? words.seen(letters.length, count) : "",
       unknown.length ? words.unknown(unknown.map(shown).join(" ")) : "",
     ].filter(Boolean).join(" · ")
-    measureEffects()
+    const color = getComputedStyle(place).getPropertyValue("--mh-weights")
+    cards.forEach(({ canvas }, i) => paint(canvas, color, state.weights[Math.floor(i / model.heads)][i % model.heads], 0))
     render()
+    place.setAttribute("aria-busy", false)
+    measureEffects(isOld)
   }
 
   /** The loss without each head alone, one after the other, whenever the page has time for it. */
-  let measured = 0
-  function measureEffects() {
-    const [run, { ids, whole }] = [++measured, state]
-    if (writing.isOn()) return
-    const step = i => setTimeout(() => {
-      if (run !== measured || i === names.length) return
-      const without = mean(losses(forward(model, ids, new Set([names[i]])).logits, ids))
-      cards[i].effect.value = whole === null ? "" : signed(without - whole)
-      step(i + 1)
-    }, i ? 0 : 120)
-    step(0)
+  async function measureEffects(isOld) {
+    const { ids, whole } = state
+    await new Promise(go => setTimeout(go, 120))
+    for (const [i, name] of names.entries()) {
+      if (isOld() || writing.isOn()) return
+      const run = await forwardInTurns(model, ids, new Set([name]), isOld)
+      if (!run) return
+      cards[i].effect.value = whole === null ? "" : signed(mean(losses(run.logits, ids)) - whole)
+    }
   }
 
   function render() {
     const there = state !== null
     for (const each of [strip, about, expected, title, large, partial]) each.hidden = !there
-    cards.forEach(({ canvas, choose, card, effect }, i) => {
+    cards.forEach(({ choose, card, effect }, i) => {
       choose.setAttribute("aria-pressed", i === head)
       card.classList.toggle("mh-off", off.has(names[i]))
-      if (there) paint(canvas, state.weights[Math.floor(i / model.heads)][i % model.heads], 0)
-      else effect.value = ""
+      if (!there) effect.value = ""
     })
-    if (!there) return
+    if (!there) return tell(said.textContent)
     const { letters, ids, weights, logits } = state
-    const place_ = chosen ?? letters.length - 1
+    const place_ = pointed?.[0] ?? chosen ?? letters.length - 1
     const row = weights[Math.floor(head / model.heads)][head % model.heads]
     drawStrip(letters, ids, place_, row[place_])
     const loss = state.losses[place_]
@@ -215,6 +243,7 @@ function show(place, model) {
     about.textContent = loss !== null ? words.at(letter, digits(loss)) : ids[place_] === model.letters.length ? words.blank(letter) : words.first(letter)
     drawExpected(letter, softmax(logits[place_]), letters[place_ + 1])
     drawMap(letters, row, place_)
+    if (!pointed && !writing.isOn()) tell(`${said.textContent} · ${about.textContent}`)
   }
 
   let keys = []
@@ -240,7 +269,7 @@ function show(place, model) {
       each.setAttribute("aria-label", each.title)
     })
   }
-  const choose = i => { [chosen, key] = [Math.max(0, Math.min(state.letters.length - 1, i)), null]; render() }
+  const choose = i => { [chosen, key] = [Math.max(0, Math.min(state.letters.length - 1, i)), null]; render(); remember() }
   strip.addEventListener("keydown", event => {
     const by = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key]
     if (!by) return
@@ -264,18 +293,20 @@ function show(place, model) {
   function drawMap(letters, row, place_) {
     const name = names[head]
     const fit = Math.max(8, Math.min(letters.length, Math.floor((large.clientWidth || 330) / CELL) - 1))
-    start = Math.max(0, Math.min(place_ - fit + 1 + Math.floor(fit / 8), letters.length - fit))
+    const middle = chosen ?? letters.length - 1
+    start = Math.max(0, Math.min(middle - fit + 1 + Math.floor(fit / 8), letters.length - fit))
     const [seen, count] = [letters.slice(start, start + fit), Math.min(fit, letters.length)]
     large.style.setProperty("--count", count)
-    paint(map, row, start, count)
+    paint(map, getComputedStyle(place).getPropertyValue("--mh-weights"), row, start, count)
     sides.forEach(side => side.replaceChildren(...seen.map((letter, i) =>
       element("span", shown(letter), { className: start + i === place_ ? "mh-now" : "" }))))
     mark.style.top = `${(100 * (place_ - start)) / count}%`
     mark.style.height = `${100 / count}%`
     title.textContent = words.head(name) + (off.has(name) ? words.off : "")
     const best = [...row[place_].keys()].sort((a, b) => row[place_][b] - row[place_][a]).slice(0, 3)
-    const told = key !== null && key <= place_ ? [key] : best.filter(j => row[place_][j] >= 0.05)
-    const found = told.map(j => words.takes(digits(row[place_][j]), shown(letters[j]), place_ - j)).join(words.comma)
+    const at = pointed?.[1] ?? key
+    const seenBy = at !== null && at <= place_ ? [at] : best.filter(j => row[place_][j] >= 0.05)
+    const found = seenBy.map(j => words.takes(digits(row[place_][j]), shown(letters[j]), place_ - j)).join(words.comma)
     about.textContent += ` · ${words.looks(name, shown(letters[place_]), found)}`
     map.setAttribute("aria-label", words.map(name))
     partial.textContent = count < letters.length ? words.window(count) : ""
@@ -285,11 +316,15 @@ function show(place, model) {
     const count = map.width
     return [event.clientY - box.top, event.clientX - box.left].map(x => start + Math.max(0, Math.min(count - 1, Math.floor((x / box.width) * count))))
   }
-  const pointAt = event => { [chosen, key] = cellAt(event); render() }
-  map.addEventListener("pointermove", event => event.pointerType === "mouse" && pointAt(event))
-  map.addEventListener("click", pointAt)
+  map.addEventListener("pointermove", event => {
+    if (event.pointerType !== "mouse") return
+    pointed = cellAt(event)
+    render()
+  })
+  map.addEventListener("pointerleave", () => { if (pointed) { pointed = null; render() } })
+  map.addEventListener("click", event => { [[chosen, key], pointed] = [cellAt(event), null]; render(); remember() })
   map.addEventListener("keydown", event => {
-    const [down, right] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key] ?? [0, 0]
+    const [down, right] = MOVES[event.key] ?? [0, 0]
     if (!down && !right) return
     event.preventDefault()
     const last = state.letters.length - 1
@@ -297,22 +332,56 @@ function show(place, model) {
     const column = key ?? row
     chosen = Math.max(0, Math.min(last, row + down))
     key = Math.max(0, Math.min(chosen, column + right))
+    pointed = null
     render()
+    remember()
   })
 
   const typed = () => { writing.stop(); chosen = key = null; update() }
   text.addEventListener("input", event => event.isComposing || typed())  // Chinese is typed in several steps
   text.addEventListener("compositionend", typed)
-  slider.addEventListener("input", () => { degrees.value = digits(Number(slider.value)) })
-  seed.addEventListener("input", () => { next = random(Number(seed.value)) })
+  slider.addEventListener("input", () => { degrees.textContent = digits(Number(slider.value)) })
+  const sow = () => { next = random(Number(seed.value)) }
+  seed.addEventListener("input", sow)
+  form.addEventListener("change", () => remember())
   form.addEventListener("reset", () => setTimeout(() => {
     writing.stop()
     text.value = model.example
-    next = random(1)
+    sow()
+    ;[head, chosen, key] = [first, opening, null]
     allOn.click()
-    typed()
-    choose(opening)
   }))
+
+  /** What differs from the start, for the address. */
+  function remember() {
+    const own = text.value !== model.example
+    const said = (value, usual) => (String(value) === String(usual) ? null : value)
+    keep({
+      text: own ? text.value : null, head: said(names[head], names[first]), off: off.size ? [...off].sort().join(",") : null,
+      at: chosen === null || chosen === (own ? null : opening) ? null : chosen + 1,
+      temperature: said(slider.value, slider.defaultValue), seed: said(seed.value, seed.defaultValue),
+    })
+  }
+
+  function restore() {
+    const query = asked()
+    const written = [...query.get("text") ?? ""]
+    const known = encode(model, written).filter(id => id < model.letters.length).length
+    if (known > written.length / 2) {  // else it was typed for the model of the other language
+      text.value = written.join("")
+      chosen = null
+    }
+    const at = Number(query.get("at")) - 1
+    if (text.value && lastOf(model, text.value).letters[at]) chosen = at
+    if (names.includes(query.get("head"))) head = names.indexOf(query.get("head"))
+    for (const name of (query.get("off") ?? "").split(",").filter(each => names.includes(each))) {
+      off.add(name)
+      cards[names.indexOf(name)].box.checked = false
+    }
+    if (query.has("temperature")) slider.value = query.get("temperature")
+    if (query.has("seed")) seed.value = query.get("seed")
+    sow()
+  }
   form.addEventListener("submit", event => event.preventDefault())
   const rows = Array.from({ length: model.layers }, (_, n) => element("div", [
     element("span", words.layer(n + 1)), ...cards.slice(n * model.heads, (n + 1) * model.heads).map(each => each.card),
@@ -322,33 +391,42 @@ function show(place, model) {
     element("div", [
       element("div", [...rows, element("p", words.effect), allOn], { className: "mh-heads" }), expected,
     ], { className: "mh-pair" }),
-    title, large, partial)
+    title, large, partial, told)
+  restore()
   place.model = model  // for whoever looks closer
   update()
   new ResizeObserver(() => state && render()).observe(place)
 }
 
 /** A map of weights, a pixel for each cell: queries down, keys across. */
-function paint(canvas, rows, start, count = rows.length) {
-  canvas.width = canvas.height = count  // which also clears it
+function paint(canvas, color, rows, start, count = rows.length) {
+  canvas.width = canvas.height = count
   const context = canvas.getContext("2d")
-  context.fillStyle = getComputedStyle(canvas).getPropertyValue("--mh-weights")
+  context.fillStyle = color
+  const [red, green, blue] = [1, 3, 5].map(at => parseInt(context.fillStyle.slice(at, at + 2), 16))
+  const picture = context.createImageData(count, count)
   for (let i = 0; i < count; i++) {
     for (let j = 0; j <= i; j++) {
-      context.globalAlpha = rows[start + i][start + j]
-      context.fillRect(j, i, 1, 1)
+      picture.data.set([red, green, blue, Math.round(255 * rows[start + i][start + j])], 4 * (i * count + j))
     }
   }
+  context.putImageData(picture, 0, 0)
 }
 
 /** The home page: the model is fetched when the reader wants it to write; it marks where its sharpest head looks from the last letter. */
 function showSmall(place) {
   const words = wordsOf(WORDS)
   const line = element("div", "", { className: "mh-letters" })
-  const said = element("p", "", { className: "mh-said" }, { role: "status" })
+  const said = element("p", words.ready, { className: "mh-said" }, { role: "status" })
   const press = button(words.play, () => writing ? writing.toggle() : begin())
-  const next = random(Date.now())
-  let writing = null
+  const next = random(SMALL.seed)
+  let [writing, text] = [null, words.begin]
+  const write = (letters, row = []) => line.replaceChildren(...letters.map((letter, i) => {
+    const made = element("span", letter === "\n" ? "↵" : letter)
+    made.style.setProperty("--weight", (row[i] ?? 0).toFixed(3))
+    return made
+  }))
+  write([...text])
   place.replaceChildren(line, said, press)
 
   async function begin() {
@@ -357,27 +435,20 @@ function showSmall(place) {
     try {
       start(await load())
     } catch (error) {
-      said.textContent = words.failed + error.message
+      said.textContent = reason(words, error)
     }
     press.disabled = false
   }
   function start(model) {
     const name = sharpest(forward(model, encode(model, [...model.example])).weights)
     const [layer, head] = name.split(".").map(Number)
-    let text = model.example
     said.textContent = words.marks(name)
-    const update = () => {
+    writing = writer(() => text, now => following(model, now, new Set(), SMALL.temperature, next), async now => {
+      text = now
       const { letters } = lastOf(model, text)
-      const row = forward(model, encode(model, letters)).weights[layer - 1][head - 1].at(-1)
-      line.replaceChildren(...letters.map((letter, i) => {
-        const made = element("span", letter === "\n" ? "↵" : letter)
-        made.style.setProperty("--weight", row[i].toFixed(3))
-        return made
-      }))
-    }
-    writing = writer(() => { text += following(model, text, new Set(), 0.7, next) }, update,
-      on => { press.textContent = on ? words.stop : words.play })
-    update()
+      const { weights } = await forwardInTurns(model, encode(model, letters))
+      write(letters, weights[layer - 1][head - 1].at(-1))
+    }, on => { press.textContent = on ? words.stop : words.play })
     writing.toggle()
   }
 }

@@ -96,11 +96,11 @@ function mlp(x, layer) {
 }
 
 /**
- * The model on the numbers of some characters, as many as its context at most.
+ * The model on the numbers of some characters, as many as its context at most; it pauses twice in a layer.
  * `off` has the heads to switch off, as "layer.head", counted from 1.
  * Returns `logits` (L, C), a score of each character to be the next, and `weights` (layers, H, L, up to the query).
  */
-export function forward(model, ids, off = new Set()) {
+export function* inSteps(model, ids, off = new Set()) {
   const { weights: w, eps } = model
   const weights = []
   let x = ids.map((id, i) => w["token.weight"][id].map((number, e) => number + w["place.weight"][i][e]))  // (L, E)
@@ -109,9 +109,31 @@ export function forward(model, ids, off = new Set()) {
     const attended = attend(norm(x, layer("norm1.weight"), eps), layer, model.heads, head => off.has(`${n + 1}.${head + 1}`))
     weights.push(attended.weights)
     x = add(x, attended.added)
+    yield
     x = add(x, mlp(norm(x, layer("norm2.weight"), eps), layer))
+    yield
   }
   return { logits: linear(norm(x, w["norm.weight"], eps), w["out.weight"], w["out.bias"]), weights }
+}
+
+/** The same at once. */
+export function forward(...given) {
+  const steps = inSteps(...given)
+  for (;;) {
+    const { done, value } = steps.next()
+    if (done) return value
+  }
+}
+
+/** The same with the page answering in between; undefined as soon as `isOld` says that nobody waits for it. */
+export async function forwardInTurns(model, ids, off, isOld = () => false) {
+  const steps = inSteps(model, ids, off)
+  for (;;) {
+    const { done, value } = steps.next()
+    if (isOld()) return undefined
+    if (done) return value
+    await new Promise(go => setTimeout(go))
+  }
 }
 
 /** The loss at each character, in nats: minus the log of the probability that it had. None at the first, or at an unknown one. */

@@ -1,15 +1,21 @@
 // What mhattn.inside.tracing.trace says of MultiHeadAttention, for sizes that the reader sets.
 // trace() below is arithmetic on shapes and strides; a browser test compares it with Python's.
 
-import { element, mount, wordsOf } from "./dom.js"
+import { asked, element, keep, mount, numberIn, teller, wordsOf } from "./dom.js"
 
 const WORDS = {
   en: { step: "step", axes: "axes", shape: "shape", stride: "stride", memory: "memory",
         own: "own", view: name => `view of ${name}`, same: "The same in Python: ", reset: "reset",
-        more: "show strides and memory", refused: "Python refuses: " },
+        more: "more: other keys, shared heads, strides", strides: "show strides and memory", steps: "steps",
+        whole: name => `${name}: a whole number, please.`, least: (name, least) => `${name}: ${least} or more, please.`,
+        cut: (size, count) => `${size} numbers can’t be cut into ${count} equal heads.`,
+        share: (heads, count) => `${heads} query heads can’t share ${count} key-value heads evenly.` },
   zh: { step: "步骤", axes: "各维", shape: "形状", stride: "步幅", memory: "内存",
         own: "自有", view: name => `${name} 的视图`, same: "用 Python 写：", reset: "还原",
-        more: "显示步幅和内存", refused: "这样不行，Python 会报错：" },
+        more: "更多：另一组键、共享的头、步幅", strides: "显示步幅和内存", steps: "各步骤",
+        whole: name => `${name} 请填整数。`, least: (name, least) => `${name} 至少是 ${least}。`,
+        cut: (size, count) => `${size} 个数切不成 ${count} 个一样大的头。`,
+        share: (heads, count) => `${heads} 个查询头不能平均共用 ${count} 个键值头。` },
 }
 
 // Arguments in Python's names, with their symbols; what may be left empty has a default.
@@ -23,19 +29,25 @@ const FIELDS = [
   { name: "head_dim", symbol: "D", value: null },
 ]
 
-class ArgumentError extends Error {}
+/** What Python says, and what the page says: the name of its words, and what they are about. */
+class ArgumentError extends Error {
+  constructor(message, ...told) {
+    super(message)
+    this.told = told
+  }
+}
 
 function atLeast(name, number, least) {
   if (!Number.isInteger(number)) {
     const type = number === null ? "NoneType" : "float"
-    throw new ArgumentError(`${name} must be an integer, got ${type}`)
+    throw new ArgumentError(`${name} must be an integer, got ${type}`, "whole", name)
   }
-  if (number < least) throw new ArgumentError(`${name} must be at least ${least}, got ${number}`)
+  if (number < least) throw new ArgumentError(`${name} must be at least ${least}, got ${number}`, "least", name, least)
 }
 
-function divides(name, number, what, size) {
+function divides(name, number, what, size, word) {
   if (number < 1 || size % number) {
-    throw new ArgumentError(`${name} must divide ${what}, ${size}, got ${number}`)
+    throw new ArgumentError(`${name} must divide ${what}, ${size}, got ${number}`, word, size, number)
   }
 }
 
@@ -71,12 +83,12 @@ export function trace(settings) {
   if (settings.key_len !== null) atLeast("key_len", settings.key_len, -Infinity)
   atLeast("embed_dim", embed_dim, 1)
   atLeast("num_heads", num_heads, 1)
-  if (settings.head_dim === null) divides("num_heads", num_heads, "embed_dim", embed_dim)
+  if (settings.head_dim === null) divides("num_heads", num_heads, "embed_dim", embed_dim, "cut")
   const num_kv_heads = settings.num_kv_heads ?? num_heads
   const head_dim = settings.head_dim ?? embed_dim / num_heads
   atLeast("num_kv_heads", num_kv_heads, 1)
   atLeast("head_dim", head_dim, 1)
-  divides("num_kv_heads", num_kv_heads, "num_heads", num_heads)
+  divides("num_kv_heads", num_kv_heads, "num_heads", num_heads, "share")
 
   const steps = []
   const add = (name, axes, shape, stride = contiguous(shape), of = null) => {
@@ -85,12 +97,13 @@ export function trace(settings) {
   }
   const inputs = [["query", "B L E", [batch, query_len, embed_dim]]]
   if (settings.key_len !== null) inputs.push(["key", "B S E", [batch, settings.key_len, embed_dim]])
+  const small = ["batch", "query_len", "key_len"].find(name => settings[name] !== null && settings[name] < 1)
   if (inputs.flat(2).some(size => size < 0)) {
-    throw new ArgumentError("zeros: Dimension size must be non-negative.")
+    throw new ArgumentError("zeros: Dimension size must be non-negative.", "least", small, 1)
   }
   for (const [name, axes, shape] of inputs) {
     if (shape.includes(0)) {
-      throw new ArgumentError(`${name} must not be empty, got shape ${tuple(shape)}`)
+      throw new ArgumentError(`${name} must not be empty, got shape ${tuple(shape)}`, "least", small, 1)
     }
     add(name, axes, shape)
   }
@@ -133,34 +146,54 @@ export function python({ batch, query_len, key_len, embed_dim, num_heads, ...opt
 
 function show(place) {
   const words = wordsOf(WORDS)
-  const form = element("form")
-  const fields = FIELDS.map(({ name, symbol, value }) => {
-    const field = element("input", "", { name, type: "number", step: "any", value: value ?? "" })
-    field.defaultValue = value ?? ""
-    form.append(element("label", [element("code", name), " ", ...letters(symbol), field]))
-    return field
-  })
-  const more = element("input", "", { type: "checkbox", name: "more" })
-  form.append(element("label", [more, " ", words.more]))
-  form.append(element("button", words.reset, { type: "reset", className: "md-button" }))
+  const query = asked()
+  const fields = FIELDS.map(({ name, value }) =>
+    element("input", "", { name, type: "number", step: "any", defaultValue: value ?? "", value: query.get(name) ?? value ?? "" }))
+  const labels = fields.map((field, i) =>
+    element("label", [element("code", field.name), " ", ...letters(FIELDS[i].symbol), field]))
+  const isNeeded = FIELDS.map(({ value }) => value !== null)
+  const strides = element("input", "", { type: "checkbox", name: "strides", checked: query.has("strides") })
+  const more = element("details", [
+    element("summary", words.more),
+    element("div", labels.filter((_, i) => !isNeeded[i]), { className: "mh-fields" }),
+    element("label", [strides, " ", words.strides]),
+  ], { open: strides.checked || fields.some((field, i) => !isNeeded[i] && field.value) })
+  const form = element("form", [
+    ...labels.filter((_, i) => isNeeded[i]), more,
+    element("button", words.reset, { type: "reset", className: "md-button" }),
+  ])
+  const refused = element("p", "", { hidden: true }, { role: "alert" })
   const result = element("div", "", { className: "mh-widget-result" })
-  result.setAttribute("aria-live", "polite")
+  const { place: told, tell } = teller()
 
-  const update = () => {
-    const read = ({ name, value }) => [name, value.trim() === "" ? null : Number(value)]
-    const settings = Object.fromEntries(fields.map(read))
+  let last = Object.fromEntries(FIELDS.map(({ name, value }) => [name, value]))
+  function update() {
+    const settings = Object.fromEntries(fields.map((field, i) =>
+      [field.name, numberIn(field, isNeeded[i] ? last[field.name] : null)]))
     for (const field of fields) field.placeholder = defaults(settings)[field.name] ?? ""
     try {
-      result.replaceChildren(table(trace(settings), words, more.checked), code(python(settings), words))
+      const steps = trace(settings)
+      result.replaceChildren(table(steps, words, strides.checked), code(python(settings), words))
+      tell(steps.map(({ name, shape }) => `${name} ${tuple(shape)}`).join(", "))
+      last = settings
+      refused.hidden = true
     } catch (error) {
       if (!(error instanceof ArgumentError)) throw error
-      result.replaceChildren(element("p", [words.refused, element("code", error.message)], { role: "alert" }))
+      const [word, ...about] = error.told
+      refused.textContent = words[word](...about)
+      refused.hidden = false
     }
+    result.classList.toggle("mh-old", !refused.hidden)  // what stands there is of sizes before
   }
+  const remember = () => keep({
+    ...Object.fromEntries(fields.map(({ name, value, defaultValue }) => [name, value === defaultValue || !value ? null : value])),
+    strides: strides.checked ? 1 : null,
+  })
   form.addEventListener("input", update)
-  form.addEventListener("reset", () => setTimeout(update))
+  form.addEventListener("change", remember)
+  form.addEventListener("reset", () => setTimeout(() => { update(); remember() }))
   form.addEventListener("submit", event => event.preventDefault())
-  place.replaceChildren(form, result)
+  place.replaceChildren(form, refused, result, told)
   update()
 }
 
@@ -178,8 +211,8 @@ function table(steps, words, more) {
     if (more) cells.push(tuple(stride), of ? words.view(of) : words.own)
     return element("tr", cells.map(cell => element("td", cell)), { className: of ? "mh-view" : "" })
   })
-  const head = element("thead", element("tr", titles.map(title => element("th", title))))
-  return element("table", [head, element("tbody", rows)], { className: "mh-table" })
+  const head = element("thead", element("tr", titles.map(title => element("th", title, { scope: "col" }))))
+  return element("table", [head, element("tbody", rows)], { className: "mh-table" }, { "aria-label": words.steps })
 }
 
 // Symbols in italics, as in formulas: "B H_kv" has a subscript.

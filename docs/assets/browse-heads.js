@@ -2,7 +2,7 @@
 // The page's story writes about.json and a file for each sentence, which is fetched when it is chosen;
 // tests/site/test_browse_heads.py compares what unpack() and inOrder() make of them with Python.
 
-import { MOVES, element, mount, wordsOf } from "./dom.js"
+import { MOVES, asked, element, keep, mount, wordsOf } from "./dom.js"
 
 const WORDS = {
   en: {
@@ -110,7 +110,7 @@ function browse(place, about, words) {
   const count = layers * heads
   const loaded = new Map()
   const state = {}
-  let [data, order, asked] = [null, [], ""]
+  let [data, order, awaited] = [null, [], ""]
 
   const select = (name, label, options) => {
     const made = element("select", options.map(([value, text]) => element("option", text, { value })), { name })
@@ -139,38 +139,36 @@ function browse(place, about, words) {
 
   /** The state that the address asks for; what it leaves out, or what cannot be, is undefined. */
   function asks() {
-    const query = new URLSearchParams(location.search)
+    const query = asked()
     const [, l, h] = /^(\d+)\.(\d+)$/.exec(query.get("head")) ?? []
-    const asked = {}
-    if (Object.hasOwn(about.sentences, query.get("sentence"))) asked.sentence = query.get("sentence")
-    if (Object.hasOwn(about.statistics, query.get("sort"))) asked.sort = query.get("sort")
-    if (0 < l && l <= layers && 0 < h && h <= heads) asked.head = (l - 1) * heads + (h - 1)
-    if (/^[1-9]\d*$/.test(query.get("word"))) asked.word = query.get("word") - 1
-    return asked
+    const found = {}
+    if (Object.hasOwn(about.sentences, query.get("sentence"))) found.sentence = query.get("sentence")
+    if (Object.hasOwn(about.statistics, query.get("sort"))) found.sort = query.get("sort")
+    if (0 < l && l <= layers && 0 < h && h <= heads) found.head = (l - 1) * heads + (h - 1)
+    if (/^[1-9]\d*$/.test(query.get("word"))) found.word = query.get("word") - 1
+    return found
   }
 
   function write() {
-    const query = new URLSearchParams(location.search)
     const { sentence, sort, head, word } = state
-    const kept = { sentence, head: `${Math.floor(head / heads) + 1}.${head % heads + 1}`, word: word + 1, sort }
-    for (const [name, value] of Object.entries(kept)) value === "" ? query.delete(name) : query.set(name, value)
-    history.replaceState(history.state, "", `?${query}${location.hash}`)
+    keep({ sentence, head: `${Math.floor(head / heads) + 1}.${head % heads + 1}`, word: word + 1, sort: sort || null })
   }
 
   async function restore() {
     const { sentence = Object.keys(about.sentences)[0], sort = "", head, word } = asks()
     await load({ sentence, sort, head, word, key: undefined })
+    if (asked().has("head") && head === undefined && data) write()  // there is no such head: the address says which one is shown
   }
 
   async function load(wanted) {
-    asked = wanted.sentence
+    awaited = wanted.sentence
     try {
       const file = `${wanted.sentence}.bin`
       if (!loaded.has(file)) loaded.set(file, unpack(await get(file, "arrayBuffer"), about))
     } catch (error) {
       return fail(place, words, error)
     }
-    if (asked !== wanted.sentence) return // another one has been chosen meanwhile
+    if (awaited !== wanted.sentence) return // another one has been chosen meanwhile
     data = loaded.get(`${wanted.sentence}.bin`)
     Object.assign(state, wanted)
     for (const option of sort.options) option.disabled = option.value !== "" && !known(data.statistics[option.value])

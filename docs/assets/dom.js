@@ -32,13 +32,14 @@ for (const type of ["click", "auxclick", "contextmenu"])
     if (link) Object.assign(link, { search: location.search, hash: location.hash })
   }, true)
 
-/** A hidden line for a screen reader: what was told last, once the reader has paused. */
+/** A hidden line for a screen reader: what was told last, once the reader has paused. What is there at first isn't read out. */
 export function teller() {
   const place = element("p", "", { className: "mh-told" }, { role: "status" })
-  let timer
+  let [said, timer] = [null, null]
   const tell = text => {
     clearTimeout(timer)
-    timer = setTimeout(() => { if (place.textContent !== text) place.textContent = text }, 600)
+    said ??= text
+    timer = setTimeout(() => { if (text !== said) place.textContent = said = text }, 600)
   }
   return { place, tell }
 }

@@ -1,5 +1,6 @@
 // Tables and maps with a row for each query and a column for each key: the cell that a reader points at
-// lights up its row and its column, and a line below says what it is made of. What `data-grid` holds is
+// lights up its row and its column, and a line below says what it is made of. A click, a tap or an arrow key
+// chooses it: it is there again when the mouse has gone. What `data-grid` holds is
 // from scripts/mhsite/grids.py; a browser test compares the line with Python.
 
 import { MOVES, element, number, products, wordsOf } from "./dom.js"
@@ -9,11 +10,15 @@ const WORDS = {
     hint: "Point at a cell or tap it; arrow keys work too.",
     query: word => `query ${word}`, key: word => `key ${word}`, plain: word => word,
     comma: ", ", colon: ": ", score: "score", weight: "weight", hidden: "hidden by the mask",
+    grid: { score: "Scores: a row for each query, a column for each key", weight: "Weights: a row for each query, a column for each key" },
+    table: "Table whose cells arrow keys reach",
   },
   zh: {
     hint: "指向或点击任意一格，也可以用方向键。",
     query: word => `查询“${word}”`, key: word => `键“${word}”`, plain: word => `“${word}”`,
     comma: "，", colon: "：", score: "分数", weight: "注意力权重", hidden: "已被掩码遮住",
+    grid: { score: "分数：每行一个查询，每列一个键", weight: "注意力权重：每行一个查询，每列一个键" },
+    table: "可以用方向键逐格查看的表",
   },
 }
 const words = wordsOf(WORDS)
@@ -40,10 +45,13 @@ let hinted = false
 
 /** The line below a grid, and what writes into it; the first on the page says how. */
 function lineBelow(place) {
-  const line = element("output", hinted ? "" : words.hint, { className: "mh-cell" })
+  const hint = hinted ? "" : words.hint
+  const line = element("output", hint, { className: "mh-cell" })
   hinted = true
   place.after(line)
-  return (about, i, j, names, shown) => {
+  return (isChosen, about, i, j, names, shown) => {
+    line.setAttribute("aria-live", isChosen ? "polite" : "off")  // what a mouse passes isn't read out
+    if (!about) return line.replaceChildren(hint)
     const roles = about.kind || about.shape ? ["query", "key"] : ["plain", "plain"]
     const [query, key] = roles.map((role, side) =>
       element("span", words[role](names[side]), { className: `mh-${role}` }))
@@ -58,22 +66,28 @@ function lightTable(table) {
   const scroll = table.parentElement
   const say = lineBelow(scroll)
   const [head, ...rows] = [...table.rows].map(row => [...row.cells])
-  const choose = cell => {
-    const [i, j] = [cell.parentElement.rowIndex - 1, cell.cellIndex]
+  let chosen = null
+  const mark = cell => {
+    const [i, j] = cell ? [cell.parentElement.rowIndex - 1, cell.cellIndex] : []
     for (const row of [head, ...rows])
       for (const each of row) {
-        each.classList.toggle("mh-row", row === rows[i])
+        each.classList.toggle("mh-row", Boolean(cell) && row === rows[i])
         each.classList.toggle("mh-column", each.cellIndex === j)
-        if (each !== cell) each.removeAttribute("tabindex")
       }
-    cell.tabIndex = 0
-    say(about, i, j - 1, [rows[i][0].textContent, head[j].textContent], cell.textContent)
+    if (cell) say(cell === chosen, about, i, j - 1, [rows[i][0].textContent, head[j].textContent], cell.textContent)
+    else say(false)
   }
-  for (const type of ["pointerover", "click", "focusin"])
+  const choose = cell => {
+    for (const each of rows.flat()) if (each !== cell) each.removeAttribute("tabindex")
+    cell.tabIndex = 0
+    mark((chosen = cell))
+  }
+  for (const [type, act] of [["pointerover", mark], ["click", choose], ["focusin", choose]])
     table.addEventListener(type, ({ target }) => {
       const cell = target.closest("tbody td")
-      if (cell) choose(cell)
+      if (cell) act(cell)
     })
+  table.addEventListener("pointerleave", () => mark(chosen))
   table.addEventListener("keydown", event => {
     const [down, right] = MOVES[event.key] ?? [0, 0]
     const { parentElement, cellIndex } = event.target
@@ -84,6 +98,7 @@ function lightTable(table) {
     next.focus()
   })
   table.setAttribute("role", "grid")
+  table.setAttribute("aria-label", words.grid[about.kind] ?? words.table)
   scroll.removeAttribute("tabindex")  // its cells can be reached instead
   rows[0][1].tabIndex = 0
 }
@@ -99,18 +114,24 @@ function lightMaps(svg) {
     band.setAttribute("class", `mh-band mh-${role}`)
     return band
   })
-  let chosen = null
+  let [chosen, marked] = [null, null]
 
-  const choose = (map, i, j) => {
-    if (chosen?.every((each, place) => each === [map, i, j][place])) return
-    chosen = [map, i, j]
+  const same = (one, other) => one === other || one?.every((each, place) => each === other?.[place])
+  function mark(cell) {
+    if (same(cell, marked)) return
+    marked = cell
+    svg.querySelectorAll("text.mh-query, text.mh-key").forEach(text => text.removeAttribute("class"))
+    if (!cell) {
+      for (const band of bands) frame(band, 0, 0, 0, 0)
+      return say(false)
+    }
+    const [map, i, j] = cell
     const [width, height] = [(map.right - map.left) / map.shape[1], (map.bottom - map.top) / map.shape[0]]
     frame(bands[0], map.left, map.top + i * height, map.right - map.left, height)
     frame(bands[1], map.left + j * width, map.top, width, map.bottom - map.top)
-    svg.querySelectorAll("text.mh-query, text.mh-key").forEach(text => text.removeAttribute("class"))
     const labels = bands.map((band, side) => label(band, side === 0))
     labels.forEach((text, side) => text?.setAttribute("class", ["mh-query", "mh-key"][side]))
-    say(map, i, j, labels.map(text => text?.textContent.trim() ?? BLANK), map.numbers?.[i][j])
+    say(same(cell, chosen), map, i, j, labels.map(text => text?.textContent.trim() ?? BLANK), map.numbers?.[i][j])
   }
 
   /** The label of a row, left of its map or of one further left, or of a column, above it. */
@@ -138,11 +159,13 @@ function lightMaps(svg) {
     return map && [map, share(y, map.top, map.bottom, map.shape[0]), share(x, map.left, map.right, map.shape[1])]
   }
 
-  for (const type of ["pointermove", "pointerdown"])
+  const choose = (...cell) => { [chosen, marked] = [cell, null]; mark(cell) }
+  for (const [type, act] of [["pointermove", mark], ["click", cell => choose(...cell)]])
     svg.addEventListener(type, ({ clientX, clientY }) => {
       const found = mapAt({ left: clientX, top: clientY })
-      if (found) choose(...found)
+      if (found) act(found)
     })
+  svg.addEventListener("pointerleave", () => mark(chosen))
   svg.addEventListener("focus", () => {
     if (!chosen && svg.matches(":focus-visible")) choose(maps[0], 0, 0)
   })

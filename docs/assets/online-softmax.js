@@ -1,14 +1,14 @@
 // The online softmax, one score at a time. A browser test compares steps() with Python.
 
-import { element, mount, wordsOf } from "./dom.js"
+import { asked, element, keep, mount, numberIn, teller, wordsOf } from "./dom.js"
 
 const WORDS = {
   en: { scores: "scores", step: "step", back: "back", reset: "reset",
         columns: ["score s", "maximum m", "old sum × factor", "+ new term", "= sum ℓ"],
-        done: "weights" },
+        done: "weights", told: (n, largest, sum) => `step ${n}: maximum ${largest}, sum ${sum}` },
   zh: { scores: "分数", step: "下一步", back: "上一步", reset: "还原",
         columns: ["分数 s", "最大值 m", "旧的和 × 系数", "+ 新的一项", "= 和 ℓ"],
-        done: "注意力权重" },
+        done: "注意力权重", told: (n, largest, sum) => `第 ${n} 步：最大值 ${largest}，和 ${sum}` },
 }
 const SCORES = [1, 3, 2, 5, 4]
 
@@ -29,12 +29,15 @@ const digits = x => x.toFixed(4).replace("-", "−")
 
 mount("online-softmax", place => {
   const words = wordsOf(WORDS)
-  let done = 1
+  const query = asked()
+  const given = (query.get("scores") ?? "").split(",").map(Number)
+  let scores = given.length === SCORES.length && given.every(Number.isFinite) ? given : SCORES
+  let done = Math.max(1, Math.min(SCORES.length, Math.trunc(Number(query.get("step"))) || 1))
   const fields = SCORES.map((score, i) => element("input", "",
-    { type: "number", step: "any", value: score, defaultValue: score }, { "aria-label": `${words.scores} ${i + 1}` }))
+    { type: "number", step: "any", defaultValue: score, value: scores[i] }, { "aria-label": `${words.scores} ${i + 1}` }))
   const button = (name, properties, by) => {
     const made = element("button", words[name], { className: "md-button", ...properties })
-    if (by) made.addEventListener("click", () => { done += by; update() })
+    if (by) made.addEventListener("click", () => { done += by; update(); remember() })
     return made
   }
   const back = button("back", { type: "button" }, -1)
@@ -43,10 +46,11 @@ mount("online-softmax", place => {
     element("fieldset", [element("legend", words.scores), ...fields]),
     element("div", [back, next, button("reset", { type: "reset" })], { className: "mh-buttons" }),
   ])
-  const result = element("div", "", { className: "mh-widget-result" }, { "aria-live": "polite" })
+  const result = element("div", "", { className: "mh-widget-result" })
+  const { place: told, tell } = teller()
 
   function update() {
-    const scores = fields.map(field => Number(field.value))
+    scores = fields.map((field, i) => numberIn(field, scores[i]))
     const all = steps(scores)
     const last = all[done - 1]
     back.disabled = done === 1
@@ -56,14 +60,17 @@ mount("online-softmax", place => {
     const table = element("table", [
       element("thead", element("tr", words.columns.map(name => element("th", name, { scope: "col" })))),
       element("tbody", rows.map(row => element("tr", row.map(cell => element("td", String(cell)))))),
-    ], { className: "mh-table" })
+    ], { className: "mh-table" }, { "aria-label": words.scores })
     const weights = scores.map(score => digits(Math.exp(score - last.largest) / last.total))
     const end = done === all.length ? [element("p", `${words.done}: ${weights.join("  ")}`)] : []
     result.replaceChildren(table, ...end)
+    tell([words.told(done, last.largest, digits(last.total)), ...end.map(each => each.textContent)].join("; "))
   }
+  const remember = () => keep({ scores: String(scores) === String(SCORES) ? null : scores, step: done === 1 ? null : done })
   form.addEventListener("input", update)
-  form.addEventListener("reset", () => setTimeout(() => { done = 1; update() }))
+  form.addEventListener("change", remember)
+  form.addEventListener("reset", () => setTimeout(() => { done = 1; update(); remember() }))
   form.addEventListener("submit", event => event.preventDefault())
-  place.replaceChildren(form, result)
+  place.replaceChildren(form, result, told)
   update()
 })

@@ -1,8 +1,8 @@
 // Two heads read a sentence; the reader chooses a word, hides what comes later, edits queries and keys.
-// With the option one-head it is the first alone, and there is less to set.
+// With the option one-head it is the first alone, and there is less to set; with mask, its mask as well.
 // A browser test compares attend() with Python.
 
-import { MOVES, element, mount, number, products, wordsOf } from "./dom.js"
+import { MOVES, asked, element, keep, mount, number, numberIn, products, teller, wordsOf } from "./dom.js"
 
 export const SENTENCE = {
   en: {
@@ -10,8 +10,9 @@ export const SENTENCE = {
     features: ["animal", "person", "plural", "dark"], semicolon: "; ",
     head: h => `head ${h}`, query: (h, word) => `head ${h}: query of ${word}`, key: (h, word) => `head ${h}: key of ${word}`,
     takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
-    hidden: "hidden: it comes later", weight: "weight", reset: "reset",
-    hint: "Choose a word, or a cell of a table (arrow keys work too).", choose: "Choose a word.",
+    hidden: "hidden: it comes later", weight: "weight", reset: "reset", comma: ", ", colon: ": ",
+    asks: word => `query ${word}`, offers: word => `key ${word}`,
+    hint: "Choose a word, or a cell of a table: by a click, a tap or arrow keys. Pointing at a cell only shows its sum.",
     alone: { head: () => "attention", query: (_, word) => `query of ${word}`, key: (_, word) => `key of ${word}` },
   },
   zh: {
@@ -19,8 +20,9 @@ export const SENTENCE = {
     features: ["动物", "人", "复数", "黑色"], semicolon: "；",
     head: h => `头 ${h}`, query: (h, word) => `头 ${h}：“${word}”的查询`, key: (h, word) => `头 ${h}：“${word}”的键`,
     takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
-    hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原",
-    hint: "点一个词，或点表中的一格（也可以用方向键）。", choose: "点任意一个词试试。",
+    hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原", comma: "，", colon: "：",
+    asks: word => `查询“${word}”`, offers: word => `键“${word}”`,
+    hint: "点一个词，或点表中的一格（也可以用方向键）。鼠标指到的格子，只显示它的算式。",
     alone: { head: () => "注意力", query: (_, word) => `“${word}”的查询`, key: (_, word) => `“${word}”的键` },
   },
 }
@@ -96,50 +98,80 @@ export function sentence(words, choose, count = 2) {
   return { place, update }
 }
 
+/** The key whose weight grew more than any other's, or none. */
+function gained(before, after) {
+  const gains = after.map((weight, j) => weight - before[j])
+  const [most, next] = [...gains].sort((a, b) => b - a)
+  return most - next > 0.005 ? gains.indexOf(most) : null
+}
+
+const SIDES = { q: "queries", k: "keys" }  // in the address, q1.5=0,4,0,0 is the fifth query of head 1
+
 function show(place) {
-  const count = place.dataset.option === "one-head" ? 1 : 2
+  const count = place.dataset.option ? 1 : 2
+  const isCausal = place.dataset.option !== "one-head"
   const words = { ...wordsOf(SENTENCE), ...(count === 1 && wordsOf(SENTENCE).alone) }
-  const start = () => ({ word: 4, key: 1, head: 0, heads: heads().slice(0, count) })
+  const start = () => ({ head: 0, word: 4, key: 1, heads: heads().slice(0, count) })
   let state = start()
 
-  const line = sentence(words, word => { state.word = word; update() }, count)
+  const line = sentence(words, word => choose({ word }), count)
   const slider = element("input", "", { type: "range", min: -1, max: 1, step: 0.05, defaultValue: 0, name: "temperature" })
-  const degrees = element("output")
-  const causal = element("input", "", { type: "checkbox", defaultChecked: count === 2, name: "causal" })
-  const settings = [
-    element("label", [words.temperature, " ", degrees, slider]),
-    element("label", [causal, " ", words.causal]),
-  ]
+  const degrees = element("span")
+  const causal = element("input", "", { type: "checkbox", defaultChecked: isCausal, name: "causal" })
   const form = element("form", [
-    ...(count === 2 ? settings : []),
+    ...(count === 2 ? [element("label", [words.temperature, " ", degrees, slider])] : []),
+    ...(isCausal ? [element("label", [causal, " ", words.causal])] : []),
     element("button", words.reset, { type: "reset", className: "md-button" }),
   ])
-  const tables = state.heads.map((_, h) => weightTable(words, h, (i, j) => {
-    Object.assign(state, { head: h, word: i, key: j })
+  const tables = state.heads.map((_, head) =>
+    weightTable(words, head, (word, key) => choose({ head, word, key }), (word, key) => mark({ head, word, key })))
+  const editors = Object.values(SIDES).map(side => editor(side, numbers => {
+    const { head, word, key } = state
+    const before = weights()[word]
+    state.heads[head][side][side === "queries" ? word : key] = numbers
+    if (side === "queries") state.key = gained(before, weights()[word]) ?? key
     update()
   }))
-  const editors = ["queries", "keys"].map(side => editor(side, numbers => {
-    state.heads[state.head][side][side === "queries" ? state.word : state.key] = numbers
-    update()
-  }))
-  const sum = element("p", "", { className: "mh-sum" }, { "aria-live": "polite" })
+  const sum = element("p", "", { className: "mh-sum" })
   const taken = element("table", "", { className: "mh-table" })
+  const { place: told, tell } = teller()
+
+  let results = []
+  const compute = () => state.heads.map(head =>
+    attend(head, { temperature: 10 ** Number(slider.value), causal: causal.checked }))
+  const weights = () => compute()[state.head].weights
+  const choose = change => { Object.assign(state, change); update(); remember() }
+
+  /** What a cell is made of. Only this follows the hand; what is edited is what was chosen. */
+  function mark(cell) {
+    const { head, word, key } = cell
+    tables.forEach((table, h) => table.mark(state.word, h === head ? cell : null))
+    const [query, found] = [state.heads[head].queries[word], state.heads[head].keys[key]]
+    const score = results[head].scores[word][key]
+    const degree = 10 ** Number(slider.value)
+    const divided = degree === 1 ? "2" : `(2 · ${number(degree)})`
+    const names = [
+      ...(count === 2 ? [words.head(head + 1), words.comma] : []),
+      element("span", words.asks(words.words[word]), { className: "mh-query" }), words.comma,
+      element("span", words.offers(words.words[key]), { className: "mh-key" }), words.colon,
+    ]
+    const weight = `${words.weight} ${two(results[head].weights[word][key])}`
+    sum.replaceChildren(...names, score === null ? words.hidden
+      : `(${products(query, found)}) / ${divided} = ${number(score)}${words.semicolon}${weight}`)
+    return sum.textContent
+  }
 
   function update() {
-    const temperature = 10 ** Number(slider.value)
-    degrees.value = number(temperature)
-    const results = state.heads.map(head => attend(head, { temperature, causal: causal.checked }))
+    degrees.textContent = number(10 ** Number(slider.value))
+    slider.setAttribute("aria-valuetext", degrees.textContent)
+    results = compute()
     const { word, key, head } = state
     line.update(word, results)
     tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
-    const [query, found] = [state.heads[head].queries[word], state.heads[head].keys[key]]
     const names = head === 0 ? words.features : ["→", "↑", "", ""]
-    editors[0].update(words.query(head + 1, words.words[word]), query, names)
-    editors[1].update(words.key(head + 1, words.words[key]), found, names)
-    const score = results[head].scores[word][key]
-    const divided = temperature === 1 ? "2" : `(2 · ${number(temperature)})`
-    sum.textContent = score === null ? words.hidden
-      : `(${products(query, found)}) / ${divided} = ${number(score)}${words.semicolon}${words.weight} ${two(results[head].weights[word][key])}`
+    editors[0].update(words.query(head + 1, words.words[word]), state.heads[head].queries[word], names)
+    editors[1].update(words.key(head + 1, words.words[key]), state.heads[head].keys[key], names)
+    tell(mark(state))
     const rows = results.map(({ outputs }, h) => element("tr", [
       element("th", words.head(h + 1), { scope: "row" }), ...outputs[word].map(x => element("td", two(x)))]))
     const header = [words.takes(words.words[word]), ...words.features]
@@ -147,21 +179,58 @@ function show(place) {
       element("thead", element("tr", header.map(name => element("th", name, { scope: "col" })))),
       element("tbody", rows))
   }
+
+  /** What differs from the start, for the address. */
+  function remember() {
+    const first = start()
+    const said = (value, usual) => (String(value) === String(usual) ? null : value)
+    const kept = {
+      head: said(state.head + 1, 1), word: said(state.word + 1, 5), key: said(state.key + 1, 2),
+      temperature: said(slider.value, 0), causal: said(Number(causal.checked), Number(isCausal)),
+    }
+    state.heads.forEach((head, h) => Object.entries(SIDES).forEach(([letter, side]) => head[side].forEach((row, i) => {
+      kept[`${letter}${h + 1}.${i + 1}`] = said(row, first.heads[h][side][i])
+    })))
+    keep(kept)
+  }
+
+  function restore() {
+    const query = asked()
+    const numbered = (name, most, usual) => {
+      const wanted = Number(query.get(name) ?? NaN)
+      return Number.isInteger(wanted) && 0 < wanted && wanted <= most ? wanted - 1 : usual
+    }
+    const { head, word, key } = state
+    Object.assign(state, { head: numbered("head", count, head), word: numbered("word", 6, word), key: numbered("key", 6, key) })
+    if (query.has("temperature")) slider.value = query.get("temperature")
+    if (query.has("causal")) causal.checked = query.get("causal") === "1"
+    for (const [name, text] of query) {
+      const [, letter, h, i] = /^([qk])(\d)\.(\d)$/.exec(name) ?? []
+      const numbers = text.split(",").map(Number)
+      if (state.heads[h - 1]?.[SIDES[letter]][i - 1] && numbers.length === 4 && numbers.every(Number.isFinite))
+        state.heads[h - 1][SIDES[letter]][i - 1] = numbers
+    }
+  }
+
   form.addEventListener("input", update)
-  form.addEventListener("reset", () => setTimeout(() => { state = start(); update() }))
+  form.addEventListener("reset", () => setTimeout(() => { state = start(); update(); remember() }))
   form.addEventListener("submit", event => event.preventDefault())
+  place.addEventListener("change", remember)
+  place.addEventListener("focusout", ({ target }) => target.type === "number" && update())  // an empty field is filled again
+  const pair = element("div", tables.map(table => table.place), { className: "mh-pair" })
+  pair.addEventListener("pointerleave", () => mark(state))
   place.replaceChildren(
-    element("p", words.hint), line.place, form,
-    element("div", tables.map(table => table.place), { className: "mh-pair" }),
-    element("div", editors.map(each => each.place), { className: "mh-pair" }), sum, taken)
+    element("p", words.hint), line.place, form, pair,
+    element("div", editors.map(each => each.place), { className: "mh-pair" }), sum, taken, told)
+  restore()
   update()
 }
 
-/** Weights, queries down and keys across; a cell is chosen by pointing, a click or arrow keys. */
-function weightTable(words, head, choose) {
+/** Weights, queries down and keys across; a click or arrow keys choose a cell, a mouse that passes marks it. */
+function weightTable(words, head, choose, mark) {
   const cells = words.words.map((_, i) => words.words.map((_, j) => {
     const cell = element("td", "", {}, { tabindex: -1 })
-    cell.addEventListener("pointerenter", event => event.pointerType === "mouse" && choose(i, j))
+    cell.addEventListener("pointerenter", event => event.pointerType === "mouse" && mark(i, j))
     cell.addEventListener("click", () => choose(i, j))
     cell.addEventListener("keydown", event => {
       const [down, right] = MOVES[event.key] ?? [0, 0]
@@ -179,14 +248,18 @@ function weightTable(words, head, choose) {
   const place = element("table", [
     element("caption", words.head(head + 1)),
     element("thead", element("tr", [element("td"), ...names])), element("tbody", rows),
-  ], { className: `mh-weights-table mh-head-${head + 1}` })
-  const update = (weights, word, key) => cells.forEach((row, i) => row.forEach((cell, j) => {
+  ], { className: `mh-weights-table mh-head-${head + 1}` }, { role: "grid" })
+  const each = act => cells.forEach((row, i) => row.forEach((cell, j) => act(cell, i, j)))
+  const shade = (row, cell) => each((td, i, j) => {
+    td.className = (i === row ? "mh-row " : "") + (cell?.word === i && cell.key === j ? "mh-column" : "")
+  })
+  const update = (weights, word, key) => each((cell, i, j) => {
     cell.textContent = two(weights[i][j])
     cell.style.setProperty("--weight", `${Math.round(100 * weights[i][j])}%`)
-    cell.className = (i === word ? "mh-row " : "") + (key === j ? "mh-column" : "")
     cell.tabIndex = i === word && j === (key ?? 0) ? 0 : -1
-  }))
-  return { place, update }
+    cell.setAttribute("aria-selected", i === word && j === key)
+  })
+  return { place, update, mark: shade }
 }
 
 /** Four numbers of a query or a key. */
@@ -196,8 +269,10 @@ function editor(side, change) {
   const fields = NONE.map(() => element("input", "", { type: "number", step: "any" }))
   const labels = fields.map(field => element("label", [element("span"), field]))
   const place = element("fieldset", [legend, ...labels])
-  place.addEventListener("input", () => change(fields.map(field => Number(field.value))))
+  let last = NONE
+  place.addEventListener("input", () => change(fields.map((field, d) => numberIn(field, last[d]))))
   const update = (name, numbers, features) => {
+    last = numbers
     legend.textContent = name
     fields.forEach((field, d) => {
       labels[d].firstChild.textContent = features[d]

@@ -9,7 +9,7 @@ from functools import cache
 from html import escape, unescape
 
 from mhsite import cells, data, katex, notices, results
-from mhsite.page import Block, Page, with_spans
+from mhsite.page import Block, Page, read, with_spans
 from mhsite.source import DOCS, SourceError
 
 WITH_WORDS = ("prose", "heading", "block")
@@ -68,14 +68,26 @@ def without_docstrings(html: str) -> str:
 def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     """An element that docs/assets/NAME.js fills, and its script, at ``address`` of its file.
 
-    What stands behind a bar, if anything, the script reads as `data-option`.
+    What stands behind a bar, if anything, the script reads as `data-option`. Behind a second bar
+    is the figure that stands there where no script runs.
     """
     name = block.value.partition(" ")[2]
     if not (DOCS / "assets" / f"{name}.js").is_file():
         raise SourceError(f"there is no docs/assets/{name}.js")
-    wish = f' data-option="{block.title}"' if block.title else ""
-    place = f'<div class="mh-widget" data-widget="{name}"{wish}>{NO_SCRIPT[language]}</div>'
+    option, _, target = (part.strip() for part in block.title.partition("|"))
+    wish = f' data-option="{option}"' if option else ""
+    still = f"<noscript>{_still(target, language, address)}</noscript>" if target else ""
+    place = f'<div class="mh-widget" data-widget="{name}"{wish}>{NO_SCRIPT[language]}{still}</div>'
     return place + script(name, address)
+
+
+def _still(target: str, language: str, address: Callable[[str], str]) -> str:
+    """A figure as a file, with the words that the page of its story has for it."""
+    shown = read(DOCS / language / f"{target.split('/')[-2]}.md").walk()
+    alts = [each.title for each in shown if each.kind == "figure" and each.value == target]
+    if not alts:
+        raise SourceError(f"no page shows {target}")
+    return f'<img src="{address(target)}" alt="{escape(alts[0])}">'
 
 
 def script(name: str, address: Callable[[str], str]) -> str:

@@ -2,10 +2,13 @@
 
 import itertools
 import json
+import re
+from urllib.parse import urljoin
 
 import pytest
 import torch
-from mhsite.source import shown_section
+from mhsite.page import read
+from mhsite.source import DOCS, shown_section
 from test_site import SIDES, address, each_language, html
 from visits import READ, VIOLATIONS, axe
 
@@ -82,7 +85,8 @@ def test_reader_sets_sizes_and_sees_the_steps(open_page, language):
     page = open_page(address(language, "shapes.md"))
     widget = page.locator("[data-widget=shape-tracer]")
     before = table(page)
-    widget.locator("[name=more]").check()
+    widget.locator("summary").click()
+    widget.locator("[name=strides]").check()
     for settings in ((3, 2, 13, 20, 4, 2, None), (1, 1, None, 11, 6, None, 5)):
         for name, value in zip(NAMES, settings, strict=True):
             widget.locator(f"[name={name}]").fill("" if value is None else str(value))
@@ -102,19 +106,32 @@ def test_reader_sets_sizes_and_sees_the_steps(open_page, language):
     assert table(page) == before
 
 
+REFUSALS = {
+    ("num_heads", "3"): (
+        "8 numbers can’t be cut into 3 equal heads.",
+        "8 个数切不成 3 个一样大的头。",
+    ),
+    ("num_heads", "0"): ("num_heads: 1 or more, please.", "num_heads 至少是 1。"),
+    ("embed_dim", "2.5"): ("embed_dim: a whole number, please.", "embed_dim 请填整数。"),
+    ("batch", "0"): ("batch: 1 or more, please.", "batch 至少是 1。"),
+    ("query_len", "-3"): ("query_len: 1 or more, please.", "query_len 至少是 1。"),
+}
+
+
 @each_language
-def test_impossible_sizes_say_what_python_says(open_page, language):
+def test_impossible_sizes_are_refused_in_the_readers_words(open_page, language):
+    """The page's own example first; the table before stays, faint, until there is another."""
     page = open_page(address(language, "shapes.md"))
     widget = page.locator("[data-widget=shape-tracer]")
-    widget.locator("[name=num_heads]").fill("5")
-    said = widget.locator("[role=alert] code").inner_text()
-    assert said == in_python(1, 6, None, 8, 5, None, None)
-    assert widget.locator("table").count() == 0
-
-
-def test_without_scripts_the_widget_says_so(open_page):
-    page = open_page("shapes/", java_script_enabled=False)
-    assert page.locator("[data-widget]").inner_text() == "This needs JavaScript."
+    before = table(page)
+    for (name, value), told in REFUSALS.items():
+        widget.locator(f"[name={name}]").fill(value)
+        assert widget.locator("[role=alert]").inner_text() == told[language == "zh"]
+        assert table(page) == before
+        assert widget.locator(".mh-old").count() == 1
+        widget.locator("[type=reset]").click()
+        page.wait_for_selector("[data-widget=shape-tracer] [role=alert]", state="hidden")
+    assert widget.locator(".mh-old").count() == 0
 
 
 def test_axes_multiply_to_the_shape(open_page, module):
@@ -182,7 +199,7 @@ def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
     chosen.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert widget.locator(".mh-sum").inner_text().startswith("(4·0 + 0·1 + 4·0 + 0·0) / 2 = 0")
+    assert "(4·0 + 0·1 + 4·0 + 0·0) / 2 = 0" in widget.locator(".mh-sum").inner_text()
     widget.locator("fieldset").first.locator("input").nth(1).fill("10")  # asks for a person
     weights = torch.tensor([0.0, 4, 0, 5, 0]).softmax(dim=-1)
     assert chosen.inner_text() == f"{weights[3]:.2f}"
@@ -235,7 +252,7 @@ def test_reader_steps_through_the_online_softmax(open_page, language):
         if number < 5:
             step.click()
     weights = torch.tensor([1.0, 3, 2, 5, 4]).softmax(dim=-1)
-    said = widget.locator("p").inner_text()
+    said = widget.locator(".mh-widget-result p").inner_text()
     assert [f"{weight:.4f}" for weight in weights.tolist()] == said.split(":")[1].split()
     back.click()
     assert rows.count() == 4
@@ -443,3 +460,381 @@ def test_on_paper_and_without_scripts_there_is_no_line(open_page):
     page = open_page("masks/", java_script_enabled=False)
     assert page.locator(".mh-cell").count() == 0
     assert page.locator(".mh-scroll[tabindex='0'] table[data-grid]").count() == 3
+
+
+# As a person does it: with the mouse moving on its way, with keys, with a finger.
+
+FIELDS = "fieldset:nth-of-type(1) input"
+
+
+def middle(locator):
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def go(page, locator):
+    """The mouse goes there in a straight line, through all that lies between, and clicks."""
+    page.mouse.move(*middle(locator), steps=40)
+    page.mouse.down()
+    page.mouse.up()
+
+
+def said_on(language, page, pattern):
+    """A number that the prose of a page promises."""
+    text = (DOCS / language / page).read_text(encoding="utf-8")
+    (found,) = re.findall(pattern[language == "zh"], text)
+    return found
+
+
+PERSON = r"Mia\* gets (0\.\d\d)", r"“米娅”得到 (0\.\d\d)"
+LEGENDS = {
+    "attention.md": ("query of they", "“它们”的查询"),
+    "why-heads.md": ("head 1: query of they", "头 1：“它们”的查询"),
+}
+
+
+@pytest.mark.parametrize("name", LEGENDS)
+@each_language
+def test_what_is_edited_is_what_was_chosen(open_page, language, name):
+    """They is clicked, the mouse crosses the tables to its fields, and 4 is typed at person."""
+    page = open_page(address(language, name), viewport={"width": 1200, "height": 1400})
+    widget = page.locator("[data-widget=sentence]")
+    widget.scroll_into_view_if_needed()
+    fields, legend = widget.locator(FIELDS), widget.locator("legend").first
+    go(page, widget.locator(".mh-words button").nth(1))  # another word, and back
+    go(page, widget.locator(".mh-words button").nth(4))
+    for number, value in ((1, "4"), (0, "0"), (2, "0")):
+        go(page, fields.nth(number))
+        page.keyboard.press("Control+A")
+        page.keyboard.type(value)
+    assert legend.inner_text() == LEGENDS[name][language == "zh"]
+    promised = said_on(language, name, PERSON)
+    assert widget.locator("td[aria-selected=true]").inner_text() == promised
+    sum_ = widget.locator(".mh-sum").inner_text()
+    assert "(0·0 + 4·1 + 0·0 + 0·0) / 2 = 2" in sum_
+    assert sum_.endswith(promised)
+
+
+@each_language
+def test_a_larger_number_and_a_lower_temperature_make_it_surer(open_page, language):
+    """Why-heads asks what gives her 0.9, then for a lower temperature and the later words."""
+    page = open_page(address(language, "why-heads.md"))
+    widget = page.locator("[data-widget=sentence]")
+    cell = widget.locator("td[aria-selected=true]")
+    for number, value in enumerate(("0", "7", "0")):
+        widget.locator(FIELDS).nth(number).fill(value)
+    assert round(float(cell.inner_text()), 1) == 0.9
+    slider = widget.get_by_role("slider", name=re.compile("temperature|温度"))
+    slider.focus()
+    for _ in range(6):
+        page.keyboard.press("ArrowLeft")
+    assert float(slider.get_attribute("aria-valuetext")) < 1
+    assert float(cell.inner_text()) > 0.95
+    purr = widget.locator("table").first.locator("tbody tr").nth(4).locator("td").nth(5)
+    slider.evaluate("each => { each.value = 1; each.form.dispatchEvent(new Event('input')) }")
+    assert purr.inner_text() == "0.00"
+    widget.locator("[name=causal]").click()
+    assert purr.inner_text() != "0.00"
+
+
+@each_language
+def test_two_for_both_fours_is_less_sure(open_page, language):
+    page = open_page(address(language, "attention.md"))
+    widget = page.locator("[data-widget=sentence]")
+    cell = widget.locator("td[aria-selected=true]")
+    before = float(cell.inner_text())
+    for number in (0, 2):
+        widget.locator(FIELDS).nth(number).fill("2")
+    weights = torch.tensor([0.0, 2, 0, 0, 0, 0]).softmax(dim=-1)
+    assert cell.inner_text() == f"{weights[1]:.2f}" != f"{before:.2f}"
+
+
+@each_language
+def test_reader_hides_and_shows_the_later_words(open_page, language):
+    """On masks.md: unchecked, all rows change but the last; love then takes from all words."""
+    page = open_page(address(language, "masks.md"))
+    widget = page.locator("[data-widget=sentence]")
+    rows = widget.locator("tbody").first.locator("tr")
+    before = rows.all_inner_texts()
+    go_to = widget.locator("[name=causal]")
+    go_to.scroll_into_view_if_needed()
+    go(page, go_to)
+    after = rows.all_inner_texts()
+    assert [a != b for a, b in zip(before, after, strict=True)] == [True] * 5 + [False]
+    go(page, widget.locator(".mh-words button").nth(2))
+    assert widget.locator("td.mh-row").all_inner_texts() == ["0.17"] * 6
+    go(page, go_to)
+    assert widget.locator("td.mh-row").all_inner_texts() == ["0.33"] * 3 + ["0.00"] * 3
+
+
+def test_pointing_shows_a_sum_and_leaving_restores_what_was_chosen(open_page):
+    page = open_page("why-heads/", viewport={"width": 1200, "height": 1400})
+    widget = page.locator("[data-widget=sentence]")
+    widget.scroll_into_view_if_needed()
+    sum_, legends = widget.locator(".mh-sum"), widget.locator("legend")
+    before = sum_.inner_text(), legends.all_inner_texts()
+    cell = widget.locator("table").nth(1).locator("tbody tr").nth(3).locator("td").nth(2)
+    page.mouse.move(*middle(cell), steps=20)
+    assert sum_.inner_text().startswith("head 2, query Mia, key love: ")
+    assert legends.all_inner_texts() == before[1]
+    page.mouse.wheel(0, 60)  # what lies below a resting mouse is chosen by nobody
+    page.wait_for_timeout(200)
+    assert legends.all_inner_texts() == before[1]
+    page.mouse.move(5, 5, steps=20)
+    assert sum_.inner_text() == before[0]
+    go(page, cell)
+    page.mouse.move(5, 5, steps=20)
+    assert legends.first.inner_text() == "head 2: query of Mia"
+
+
+@each_language
+def test_a_finger_chooses_a_cell_of_the_sentence(open_page, language):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
+    page = open_page(address(language, "why-heads.md"), **phone)
+    widget = page.locator("[data-widget=sentence]")
+    cell = widget.locator("table").first.locator("tbody tr").nth(4).locator("td").nth(3)
+    cell.tap()
+    assert cell.get_attribute("aria-selected") == "true"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_a_table_shows_again_what_was_chosen_when_the_mouse_has_gone(open_page):
+    page = open_page("attention/")
+    table, line = page.locator("table[data-grid]"), page.locator(".mh-scroll + .mh-cell")
+    cells = table.locator("tbody tr").nth(4).locator("td")
+    cells.first.scroll_into_view_if_needed()
+    hint = line.inner_text()
+    page.mouse.move(*middle(cells.nth(1)), steps=10)
+    assert line.inner_text().startswith("query they, key cats: ")
+    page.mouse.move(5, 300, steps=10)
+    assert line.inner_text() == hint
+    assert table.locator(".mh-row, .mh-column").count() == 0
+    go(page, cells.nth(1))
+    page.mouse.move(*middle(cells.nth(3)), steps=10)
+    assert line.inner_text().startswith("query they, key Mia: ")
+    page.mouse.move(5, 300, steps=10)
+    assert line.inner_text().startswith("query they, key cats: ")
+
+
+def test_a_map_shows_again_what_was_chosen_when_the_mouse_has_gone(open_page):
+    page = open_page("masks/")
+    line, map_ = page.locator("svg + .mh-cell"), page.locator("svg [data-grid]")
+    map_.scroll_into_view_if_needed()
+    box = map_.bounding_box()
+    at = [
+        (box["x"] + box["width"] * (j + 0.5) / 6, box["y"] + box["height"] * 4.5 / 6)
+        for j in (1, 3)
+    ]
+    page.mouse.click(*at[0])
+    page.mouse.move(*at[1], steps=10)
+    assert line.inner_text().startswith("query they, key Mia: ")
+    page.mouse.move(5, 300, steps=10)
+    assert line.inner_text().startswith("query they, key cats: ")
+
+
+# The picture of the home page.
+
+PRESSED = """() => [...document.querySelectorAll('[data-widget=reading] .mh-words button')]
+    .findIndex(each => each.ariaPressed === 'true')"""
+THEY = 4
+
+
+@each_language
+def test_the_home_picture_plays_once_and_rests_at_they(open_page, language):
+    page = open_page(address(language, "index.md"))
+    widget = page.locator("[data-widget=reading]")
+
+    def played():
+        seen = []
+        for _ in range(35):
+            if (word := page.evaluate(PRESSED)) not in seen[-1:]:
+                seen.append(word)
+            page.wait_for_timeout(200)
+        return seen
+
+    first = played()
+    assert first == list(range(first[0], THEY + 1))  # each once, and no further
+    widget.get_by_role("button").last.click()
+    assert played() == [0, 1, 2, 3, 4]
+
+
+@each_language
+def test_a_word_of_the_home_picture_says_its_numbers(open_page, language):
+    page = open_page(address(language, "index.md"), reduced_motion="reduce")
+    widget = page.locator("[data-widget=reading]")
+    said, words = widget.get_by_role("status"), widget.locator(".mh-words button")
+    assert page.evaluate(PRESSED) == THEY  # nothing moves
+    assert widget.locator(".md-button").count() == 0
+    for word, best in ((THEY, (1, 3)), (1, (0, 0))):
+        words.nth(word).click()
+        weights = heads_of_the_page()[:, word]
+        assert said.get_attribute("aria-live") == "polite"
+        for row, key in zip(weights, best, strict=True):
+            assert f"{row[: word + 1].max():.2f}" in said.inner_text()
+            assert row.argmax() == key or row[0] == row[1]
+        assert words.nth(best[1]).inner_text() in said.inner_text()
+    page.reload()
+    assert page.evaluate(PRESSED) == 1
+    figures = [b for b in read(DOCS / language / "index.md").walk() if b.kind == "figure"]
+    assert widget.get_attribute("aria-label") == figures[0].title
+    assert page.get_by_role("group", name=figures[0].title).count() == 1
+
+
+# Every widget.
+
+WIDGETS = {
+    "index.md": ("reading", "live-model"),
+    "attention.md": ("sentence",),
+    "masks.md": ("sentence",),
+    "why-heads.md": ("sentence",),
+    "shapes.md": ("shape-tracer",),
+    "online-softmax.md": ("online-softmax",),
+    "live-model.md": ("live-model",),
+    "browse-heads.md": ("browse-heads",),
+}
+each_page_with_widgets = pytest.mark.parametrize("name", WIDGETS)
+
+
+def there(page, name):
+    """Wait until the widgets of a page stand."""
+    for widget in WIDGETS[name]:
+        place = page.locator(f"[data-widget={widget}]")
+        place.scroll_into_view_if_needed()
+        ready = {"live-model.md": ".mh-map-top span", "browse-heads.md": ".mh-tokens button"}
+        place.locator(ready.get(name, "button")).first.wait_for()
+
+
+@each_page_with_widgets
+@each_language
+def test_without_scripts_there_is_a_picture(open_page, language, name):
+    page = open_page(address(language, name), java_script_enabled=False)
+    for widget in WIDGETS[name]:
+        if widget == "reading":  # there the figure stays
+            assert page.locator("figure svg").first.is_visible()
+            continue
+        picture = page.locator(f"[data-widget={widget}] img")
+        picture.scroll_into_view_if_needed()
+        assert picture.get_attribute("alt")
+        assert picture.bounding_box()["height"] > 60
+        answer = page.request.get(urljoin(page.url, picture.get_attribute("src")))
+        assert answer.ok
+        assert b"<svg" in answer.body()
+
+
+SMALL = """() => [...document.querySelectorAll(
+    '.mh-widget :is(button, input, select, textarea, summary, td[aria-selected])')]
+    .filter(each => each.checkVisibility())
+    .map(each => each.type === 'checkbox' ? each.closest('label') : each)
+    .map(each => [each.getBoundingClientRect(), each])
+    .filter(([{ width, height }]) => width < 23.9 || height < 23.9)
+    .map(([{ width, height }, each]) => `${width} x ${height}: ${each.outerHTML.slice(0, 90)}`)"""
+LIVE_TABLES = ":is([aria-live=polite], [role=status], output):has(table)"
+
+
+@each_page_with_widgets
+def test_widgets_are_for_fingers_and_ears(open_page, name):
+    """Targets of 24 px on a phone; what is read out are sentences; all that is set has a name."""
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+    page = open_page(address("en", name), **phone)
+    there(page, name)
+    assert page.evaluate(SMALL) == []
+    assert page.locator(f".mh-widget {LIVE_TABLES}").count() == 0
+    for role in ("slider", "spinbutton", "checkbox", "combobox", "textbox", "grid"):
+        every = page.locator(".mh-widget").get_by_role(role)
+        named = page.locator(".mh-widget").get_by_role(role, name=re.compile(r"\w"))
+        assert every.count() == named.count(), role
+
+
+# What a reader does on a page, what then stands there, and whether the other language shows it too.
+DONE = {
+    "index.md": (
+        "each => each.querySelectorAll('[data-widget=reading] .mh-words button')[1].click()",
+        PRESSED,
+    ),
+    "attention.md": (
+        "each => type(each.querySelectorAll('fieldset input')[1], 3)",
+        "() => [...document.querySelectorAll('.mh-weights-table td')].map(e => e.textContent)",
+    ),
+    "why-heads.md": (
+        "each => { each.querySelectorAll('td[aria-selected]')[50].click();"
+        " type(each.querySelectorAll('fieldset input')[0], 2);"
+        " type(each.querySelector('[name=temperature]'), 0.5) }",
+        "() => [...document.querySelectorAll('.mh-weights-table td, fieldset input')]"
+        ".map(e => e.value ?? e.textContent)",
+    ),
+    "shapes.md": (
+        "each => { type(each.querySelector('[name=num_heads]'), 4);"
+        " type(each.querySelector('[name=num_kv_heads]'), 2) }",
+        "() => [...document.querySelectorAll('[data-widget] td:nth-child(3)')]"
+        ".map(e => e.textContent)",
+    ),
+    "online-softmax.md": (
+        "each => { type(each.querySelectorAll('fieldset input')[0], 9);"
+        " each.querySelectorAll('.mh-buttons button')[1].click() }",
+        "() => [...document.querySelectorAll('[data-widget] td')].map(e => e.textContent)",
+    ),
+    "live-model.md": (
+        "each => each.querySelector(\"[name='head-1.2']\").click()",
+        "() => [...document.querySelectorAll('[type=checkbox]')].map(e => [e.name, e.checked])",
+    ),
+}
+TYPE = """() => { window.type = (field, text) => {
+    field.value = text
+    for (const kind of ['input', 'change']) field.dispatchEvent(new Event(kind, { bubbles: true }))
+} }"""
+
+
+@pytest.mark.parametrize("name", DONE)
+def test_the_address_keeps_the_state_and_the_other_language_shows_it(open_page, home, name):
+    act, state = DONE[name]
+    page = open_page(address("en", name), reduced_motion="reduce")
+    there(page, name)
+    before = page.evaluate(state)
+    page.evaluate(TYPE)
+    page.locator(".mh-widget").first.evaluate(
+        act if name != "index.md" else act.replace("each.", "document.")
+    )
+    after = page.evaluate(state)
+    assert after != before
+    page.reload()
+    there(page, name)
+    assert page.evaluate(state) == after
+    page.evaluate("location.hash = '#now'")
+    page.locator("a.mh-language").click()
+    page.wait_for_url(lambda url: url.startswith(home + address("zh", name)))
+    there(page, name)
+    assert page.evaluate(state) == after
+    assert page.url.endswith("#now")
+    page.locator("a.mh-language").click()
+    page.wait_for_url(lambda url: "/zh/" not in url)
+    there(page, name)
+    assert page.evaluate(state) == after
+
+
+@pytest.mark.parametrize("name", ["attention.md", "why-heads.md", "shapes.md", "online-softmax.md"])
+@each_language
+def test_an_empty_field_keeps_the_last_result(open_page, language, name):
+    page = open_page(address(language, name))
+    there(page, name)
+    widget = page.locator("[data-widget]")
+    numbers = "each => [...each.querySelectorAll('td')].map(e => e.textContent)"
+    before = widget.evaluate(numbers)
+    fields = widget.locator("input[type=number]:visible")
+    for number in range(fields.count()):
+        fields.nth(number).fill("")
+        assert widget.evaluate(numbers) == before
+        assert not re.search("undefined|None|NaN|null", widget.inner_text())
+
+
+def test_a_sentence_is_read_out_once_when_the_reader_pauses(open_page):
+    page = open_page("why-heads/")
+    widget = page.locator("[data-widget=sentence]")
+    told = widget.locator(".mh-told")
+    changes = "window.said = 0; new MutationObserver(() => said++).observe("
+    page.evaluate(f"{changes}document.querySelector('.mh-told'), {{ childList: true }})")
+    page.wait_for_timeout(800)
+    assert told.inner_text() == ""  # nothing before a reader does something
+    widget.locator(FIELDS).nth(1).press_sequentially("12345", delay=50)
+    page.wait_for_timeout(900)
+    assert page.evaluate("said") == 1
+    assert told.inner_text() == widget.locator(".mh-sum").inner_text()

@@ -3,6 +3,7 @@
 - `attention`: parameters, multiplications and cache of one layer, step by step.
 - `model_costs`: a whole model; `layer_costs`: one layer of every kind; `layer_peaks`: its memory.
 - `model_sizes`: the sizes of known models with their sources, and what follows from them.
+- `serving`: memory and least time of a served model, its MLPs, experts and vocabulary included.
 - `hardware`: peaks of accelerators, from their data sheets.
 - `integers`: what refuses sizes that do not fit.
 
@@ -19,6 +20,7 @@ NAMES = {
         "latent_multiplications latent_parameters"
     ),
     "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
+    "serving": "KindCost ServingCost kind_cost serving_cost",
     "layer_costs": "LayerCost",
     "layer_peaks": "peak_activation_bytes training_peak_bytes",
     "hardware": "Accelerator known_accelerator known_accelerators",
@@ -32,5 +34,6 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.costs.layer_peaks import *
     from mhattn.costs.model_costs import *
     from mhattn.costs.model_sizes import *
+    from mhattn.costs.serving import *
 else:
     __all__, __getattr__, __dir__ = lazy(__name__, NAMES)

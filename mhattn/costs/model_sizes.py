@@ -13,7 +13,9 @@ from typing import Any
 
 from mhattn.costs import integers as check
 from mhattn.costs.attention import attention_cost, kv_cache_numbers, latent_parameters
+from mhattn.costs.hardware import Accelerator
 from mhattn.costs.model_costs import ModelCost, model_cost
+from mhattn.costs.serving import ServingCost, kind_cost, mlp_weights, serving_cost
 
 __all__ = [
     "IndexSizes",
@@ -106,14 +108,7 @@ class MlpSizes:
             >>> MlpSizes(3, experts=8, per_token=2, expert_dim=7).parameters(5, 1)
             880
         """
-        of_one = embed_dim * self.matrices
-        if not self.experts:
-            return layers * of_one * (self.dim or 0)
-        taken = (self.per_token if active else self.experts) + self.shared
-        sparse = (self.expert_embed or embed_dim) * self.matrices * self.expert_dim * taken
-        sparse += embed_dim * (self.experts + 2 * (self.expert_embed or 0))
-        count = layers - self.dense_layers if self.expert_layers is None else self.expert_layers
-        return self.dense_layers * of_one * (self.dim or 0) + count * sparse
+        return mlp_weights(self, embed_dim, layers, self.per_token if active else self.experts)
 
 
 # --8<-- [start:layers]
@@ -481,6 +476,71 @@ class ModelSizes:
             True
         """
         return model_cost(**self.cost_sizes(), tokens=tokens, **options)
+
+    def kind_sizes(self) -> list[dict[str, Any]]:
+        """The arguments of `kind_cost`, kind by kind; what has its default is left out.
+
+        Returns:
+            For each of `layer_kinds` its names and sizes.
+
+        Examples:
+            >>> local, whole = known_model("gemma-3-27b").kind_sizes()
+            >>> local["layers"], local["window"], whole["layers"]
+            (52, 1024, 10)
+        """
+        names = ("layers", "num_heads", "num_kv_heads", "head_dim", "sees", "window", "shared")
+        more: dict[str, Any] = {"output_gate": self.output_gate}
+        if self.latent:
+            more |= asdict(self.latent)
+            more["head_dim"] = more.pop("qk_nope_head_dim")
+        if self.index:
+            more |= {"index_heads": self.index.num_heads, "index_dim": self.index.head_dim}
+            more["top_keys"] = self.index.top_keys
+        found = []
+        for kind in self.layer_kinds:
+            sizes = {name: getattr(kind, name) for name in names}
+            sizes |= {} if kind.sees == "state" else more
+            found.append({name: size for name, size in sizes.items() if size not in (None, False)})
+        return found
+
+    def serving(self, tokens: int, device: Accelerator, **options: int) -> ServingCost:
+        """Count what serving the model takes.
+
+        Args:
+            tokens: length of each sequence.
+            device: one of `known_accelerator`, or your own.
+            options: ``batch``, ``weight_bits``, ``cache_bits`` and ``devices`` of `serving_cost`.
+
+        Returns:
+            Memory and least times.
+
+        Raises:
+            TypeError: an argument is not an integer.
+            ValueError: an argument is too small, the model is an encoder-decoder, or its sources
+                don't say enough of its MLPs and vocabulary.
+
+        Examples:
+            >>> from mhattn.costs import known_accelerator
+            >>> cost = known_model("mixtral-8x7b").serving(8192, known_accelerator("h100"))
+            >>> round(cost.weight_bytes / 2**30), cost.fewest
+            (87, 2)
+        """
+        if self.kind == "encoder-decoder":
+            raise ValueError(f"the model must not be an encoder-decoder, got {self.title}")
+        if self.mlp is None or self.vocabulary is None or self.tied is None:
+            raise ValueError(f"MLP, vocabulary and tied must be known, not so of {self.title}")
+        return serving_cost(
+            [kind_cost(self.embed_dim, **sizes) for sizes in self.kind_sizes()],
+            embed_dim=self.embed_dim,
+            mlp=self.mlp,
+            vocabulary=self.vocabulary,
+            tied=self.tied,
+            tokens=tokens,
+            device=device,
+            causal=self.kind == "decoder",
+            learned_positions=self.learned_positions,
+            **options,
+        )
 
 
 def known_models() -> tuple[str, ...]:

@@ -1,162 +1,243 @@
-// What attention costs, for sizes that the reader sets. All counting is in costs.js, which the build
-// translates from mhattn/costs/model_costs.py.
+// What serving a model takes, for sizes that the reader sets. All counting is in costs.js, which the build
+// translates from mhattn/costs/serving.py; the form, its words and its first answers are in the page
+// already, by scripts/mhsite/calculator.py.
 
-import { MODELS, kept_bytes, model_cost } from "./costs.js"
-import { element, mount, wordsOf } from "./dom.js"
+import { DEVICES, MODELS, bytes_of, check_device, check_serving, kind_cost, numbers_kept, serving_cost } from "./costs.js"
+import { element, mount } from "./dom.js"
 
-const WORDS = {
-  en: {
-    model: "known model", own: "sizes of my own", reset: "reset", refused: "Python refuses: ", inPython: "The same in Python:",
-    groups: { model: "Model", run: "Sequences and machine", more: "Latent attention, windows, shared caches" },
-    fields: {
-      layers: "layers", embed_dim: "width", num_heads: "query heads", num_kv_heads: "KV heads", head_dim: "head size",
-      mlp_dim: "MLP width", mlp_matrices: "matrices in the MLP", tokens: "tokens (length)", batch: "sequences (batch)",
-      bytes_per_number: "bytes a number", gigabytes_per_second: "memory, GB/s", window: "window",
-      global_layers: "layers without window", layers_per_cache: "layers per cache", q_lora_rank: "latent of queries",
-      kv_lora_rank: "latent that is cached", qk_rope_head_dim: "rotary part", v_head_dim: "value size",
-    },
-    result: {
-      once: "Weights", attention_parameters: "parameters, attention", mlp_parameters: "parameters, MLPs", weight_bytes: "their bytes",
-      forward: "All tokens at once (prefill, training)", projection_flops: "FLOPs, projections", score_flops: "FLOPs, scores and mixing", mlp_flops: "FLOPs, MLPs",
-      forward_flops: "forward pass", causal_forward_flops: "forward, skipping what the mask hides", training_flops: "forward and backward",
-      balance_tokens: "scores and mixing outweigh the rest from (tokens)", kept_bytes: "attention keeps for backward", kept_with_weights_bytes: "with the weights stored",
-      decode: "One more token (decode)", decode_flops: "FLOPs", cache_bytes_per_token: "cache a token, one sequence", cache_bytes: "KV cache", decode_nanoseconds: "read weights and cache once",
-      shapes: "Shapes in one layer", queries: "queries", keys: "keys", values: "values", latent: "cached latent", weights: "attention weights",
-    },
-    share: percent => `${percent} % of the forward pass`,
-    chart: "FLOPs per token against length", lines: { projection: "projections", scores: "scores, mixing", mlp: "MLPs" }, here: "here",
-    bytes: "memory in decoding against length", cache: "KV cache", held: "weights", axis: "tokens",
-  },
-  zh: {
-    model: "已知模型", own: "自定义尺寸", reset: "还原", refused: "这样不行，Python 会报错：", inPython: "用 Python 写：",
-    groups: { model: "模型", run: "序列与机器", more: "潜在注意力、窗口、共享缓存" },
-    fields: {
-      layers: "层数", embed_dim: "模型宽度", num_heads: "查询头数", num_kv_heads: "KV 头数", head_dim: "头维度",
-      mlp_dim: "MLP 宽度", mlp_matrices: "MLP 中的矩阵数", tokens: "词元数（长度）", batch: "序列数（批量）",
-      bytes_per_number: "每个数的字节数", gigabytes_per_second: "显存带宽，GB/s", window: "窗口",
-      global_layers: "没有窗口的层数", layers_per_cache: "几层共用一份缓存", q_lora_rank: "查询的潜在维度",
-      kv_lora_rank: "缓存的潜在维度", qk_rope_head_dim: "旋转部分的维度", v_head_dim: "值的维度",
-    },
-    result: {
-      once: "参数", attention_parameters: "注意力的参数量", mlp_parameters: "MLP 的参数量", weight_bytes: "占用的字节",
-      forward: "一次处理全部词元（预填充、训练）", projection_flops: "投影的 FLOPs", score_flops: "分数与加权求和的 FLOPs", mlp_flops: "MLP 的 FLOPs",
-      forward_flops: "前向", causal_forward_flops: "前向，跳过掩码遮住的部分", training_flops: "前向加反向",
-      balance_tokens: "从多长开始，分数与加权求和超过其余部分（词元）", kept_bytes: "注意力为反向保存", kept_with_weights_bytes: "若还保存注意力权重",
-      decode: "再生成一个词元（解码）", decode_flops: "FLOPs", cache_bytes_per_token: "每个词元的缓存（一个序列）", cache_bytes: "KV 缓存", decode_nanoseconds: "读一遍参数和缓存",
-      shapes: "一层中的形状", queries: "查询", keys: "键", values: "值", latent: "缓存的潜在向量", weights: "注意力权重",
-    },
-    share: percent => `占前向的 ${percent} %`,
-    chart: "每个词元的 FLOPs 随长度的变化", lines: { projection: "投影", scores: "分数与加权", mlp: "MLP" }, here: "当前",
-    bytes: "解码占用的显存随长度的变化", cache: "KV 缓存", held: "参数", axis: "词元",
-  },
+const DEFAULTS = { model: "llama-3.1-8b", device: "h100", tokens: "8192", batch: "1", weight_bits: "16", cache_bits: "16", devices: "" }
+const KIND = ["layers", "num_heads", "num_kv_heads", "head_dim", "window", "kv_lora_rank", "q_lora_rank",
+  "qk_rope_head_dim", "v_head_dim", "index_heads", "index_dim", "top_keys"]
+const MLP = ["dim", "matrices", "experts", "per_token", "shared", "expert_dim", "dense_layers", "expert_layers", "expert_embed"]
+const WHOLE = ["embed_dim", "vocabulary", "learned_positions"]
+const SCALES = { memory: 10n ** 9n, bandwidth: 10n ** 9n, flops: 10n ** 12n }
+const BYTES = ["bytes", "KiB", "MiB", "GiB", "TiB"]
+const TIMES = ["ns", "µs", "ms", "s"]
+
+/** What a reader did not mean to type: said beside the field. */
+class Refused extends Error {
+  constructor(name, why, parts = {}) {
+    super(why)
+    Object.assign(this, { name, why, parts })
+  }
 }
 
-// Arguments of model_cost; an empty field leaves Python's default, which is null here.
-const GROUPS = {
-  model: { layers: 32, embed_dim: 4096, num_heads: 32, num_kv_heads: 8, head_dim: 128, mlp_dim: 16384, mlp_matrices: 2 },
-  run: { tokens: 8192, batch: 1, bytes_per_number: 2, gigabytes_per_second: 1000 },
-  more: {
-    kv_lora_rank: null, q_lora_rank: null, qk_rope_head_dim: null, v_head_dim: null,
-    window: null, global_layers: null, layers_per_cache: null,
-  },
-}
-const START = Object.assign({}, ...Object.values(GROUPS))
-const OF_MODEL = Object.keys({ ...GROUPS.model, ...GROUPS.more })
-const COUNTED = {
-  once: ["attention_parameters", "mlp_parameters", "weight_bytes"],
-  forward: ["projection_flops", "score_flops", "mlp_flops", "forward_flops", "causal_forward_flops", "training_flops",
-    "balance_tokens", "kept_bytes", "kept_with_weights_bytes"],
-  decode: ["decode_flops", "cache_bytes_per_token", "cache_bytes", "decode_nanoseconds"],
-}
+const UNITS = { "": 1n, k: 1000n, m: 10n ** 6n, g: 10n ** 9n, b: 10n ** 9n, ki: 1024n, mi: 1024n ** 2n, gi: 1024n ** 3n, 千: 1000n, 万: 10n ** 4n, 亿: 10n ** 8n }
 
-/** The arguments that fields' texts stand for: whole numbers as BigInts; what is empty is left out. */
-export function read(texts) {
-  const given = Object.entries(texts).filter(([, text]) => text.trim() !== "")
-  return Object.fromEntries(given.map(([name, text]) => [name, /^\s*-?\d+\s*$/.test(text) ? BigInt(text) : Number(text)]))
-}
-
-/** What the fields hold for a known model; its table has no MLP, so a plain one of four widths is assumed. */
-export function sizesOf(model) {
-  const blank = Object.fromEntries(OF_MODEL.map(name => [name, null]))
-  const { name: _, title: __, family: ___, ...sizes } = model
-  return { ...blank, ...sizes, mlp_dim: 4 * model.embed_dim, mlp_matrices: 2 }
+/**
+ * The number that a text stands for, times `scale`, as a BigInt; null if it stands for none.
+ *
+ * Digits may be grouped by commas, spaces or underscores, and full-width; 1e6 and 128k are numbers. Of tokens,
+ * k and M are 1024 and 1024², as in the names of context lengths.
+ */
+export function parse(text, { scale = 1n, tokens = false } = {}) {
+  const plain = text.normalize("NFKC").trim().toLowerCase().replace(/[，、]/g, ",")
+  const found = /^(\d{1,3}(?:([,_' ])\d{3})(?:\2\d{3})*|\d+(?:_\d+)*)(?:\.(\d+))?(?:e\+?(\d{1,2}))? ?(k|m|g|b|ki|mi|gi|千|万|亿|)(?: ?(?:tokens?|词元))?$/.exec(plain)
+  if (!found) return null
+  const [, whole, , part = "", power = "0", unit] = found
+  const size = UNITS[tokens && /^[km]$/.test(unit) ? `${unit}i` : unit]
+  const digits = BigInt(whole.replace(/\D/g, "") + part) * 10n ** BigInt(power) * size * scale
+  const divisor = 10n ** BigInt(part.length)
+  return digits % divisor === 0n ? digits / divisor : null
 }
 
 const grouped = number => String(number).replace(/\B(?=(\d{3})+$)/g, ",")
 
-const scaled = (number, base, units) => {
+/** Three digits and a unit. */
+export function scaled(number, base, units) {
   let [rest, unit] = [Number(number), 0]
   while (rest >= 0.9995 * base && unit < units.length - 1) [rest, unit] = [rest / base, unit + 1]
   const text = unit ? rest.toPrecision(rest >= 999.5 ? 4 : 3) : String(rest)
   return `${text} ${units[unit]}`.trim()
 }
 
-/** A count in three digits, in the unit that its name says. */
-export function short(name, number) {
-  if (name === "balance_tokens") return grouped(number)
-  if (name === "decode_nanoseconds") return scaled(number, 1000, ["ns", "µs", "ms", "s"])
-  if (name.includes("bytes")) return scaled(number, 1024, ["bytes", "KiB", "MiB", "GiB", "TiB"])
-  return scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E"])
+/** Three digits, grouped by thousands. */
+export const significant = number => (number < 99.95 ? number.toPrecision(3) : grouped(Number(number.toPrecision(3))))
+
+const bytes = number => scaled(number, 1024, BYTES)
+const time = number => scaled(number, 1000, TIMES)
+const counted = number => scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E", "Z"])
+const filled = (text, parts) => text.replace(/\{(\w*)\}/g, (_, name) => parts[name || "of"])
+const modelOf = name => MODELS.find(model => model.name === name)
+const deviceOf = name => DEVICES.find(device => device.name === name)
+
+/** The fields of a model, by the names that they have in the form and in the address. */
+export function fieldsOf(model) {
+  const text = size => (size === null || size === undefined ? "" : String(size))
+  const kinds = model.kinds.flatMap((kind, i) =>
+    KIND.filter(name => shownIn(kind, name, model)).map(name => [`${name}.${i}`, text(kind[name])]))
+  const mlp = MLP.map(name => [`mlp.${name}`, text(model.mlp?.[name])])
+  return Object.fromEntries([...kinds, ...mlp, ...WHOLE.map(name => [name, text(model[name])]), ["tied", text(model.tied)]])
 }
 
-/** All counts; what latent attention keeps for the backward pass is not among them. */
+// A kind of layers shows the sizes that it has; a latent's only where some layers have one.
+const shownIn = (kind, name, model) =>
+  KIND.indexOf(name) < 4 || (name === "window" ? kind.sees !== "state"
+    : kind.sees !== "state" && model.kinds.some(kind => name.startsWith("index") || name === "top_keys" ? kind.top_keys : kind.kv_lora_rank))
+
+const fieldsOfDevice = device =>
+  Object.fromEntries(Object.entries(SCALES).map(([name, scale]) => [name, String(Number(device[name]) / Number(scale))]))
+
+/** The sizes that the texts of the form stand for, as `serving_cost` takes them. */
+export function read(texts) {
+  const model = modelOf(texts.model)
+  const size = (name, least, empty) => {
+    const text = texts[name] ?? ""
+    if (text.trim() === "" && empty !== undefined) return empty
+    const value = parse(text, { scale: SCALES[name], tokens: name === "tokens" })
+    if (value === null) throw new Refused(name, name in SCALES ? "number" : "whole", { text })
+    if (value < least) throw new Refused(name, "least", { least, text })
+    if (String(value).length > 24) throw new Refused(name, "most", { most: "10^24", text })
+    return value
+  }
+  const embed_dim = size("embed_dim", 1n)
+  const kinds = model.kinds.map((kind, i) => {
+    const changed = KIND.filter(name => `${name}.${i}` in texts).map(name => {
+      const optional = KIND.indexOf(name) >= 4
+      const zero = name === "qk_rope_head_dim" || name.startsWith("index")
+      return [name, size(`${name}.${i}`, zero ? 0n : 1n, optional ? (zero ? 0n : null) : undefined)]
+    })
+    const sizes = { ...kind, ...Object.fromEntries(changed) }
+    if (sizes.num_heads % sizes.num_kv_heads !== 0n && sizes.sees !== "state") {
+      throw new Refused(`num_kv_heads.${i}`, "divides", { text: texts[`num_kv_heads.${i}`], other: `num_heads.${i}`, size: sizes.num_heads })
+    }
+    return sizes
+  })
+  const mlp = Object.fromEntries(MLP.map(name => {
+    const least = name === "matrices" || name === "expert_embed" ? 1n : 0n
+    const empty = ["dim", "matrices", "expert_layers", "expert_embed"].includes(name) ? null : 0n
+    return [name, size(`mlp.${name}`, least, empty)]
+  }))
+  const count = kinds.reduce((sum, kind) => sum + kind.layers, 0n)
+  if (mlp.per_token > mlp.experts) throw new Refused("mlp.per_token", "most", { most: mlp.experts, text: texts["mlp.per_token"] })
+  for (const name of ["dense_layers", "expert_layers"]) {
+    if (mlp[name] > count) throw new Refused(`mlp.${name}`, "most", { most: count, text: texts[`mlp.${name}`] })
+  }
+  return {
+    kinds, embed_dim, mlp: mlp.matrices === null ? null : mlp, vocabulary: size("vocabulary", 1n, null),
+    tied: texts.tied === "" ? null : texts.tied === "true", tokens: size("tokens", 1n), batch: size("batch", 1n),
+    weight_bits: BigInt(texts.weight_bits), cache_bits: BigInt(texts.cache_bits), devices: BigInt(texts.devices || 0),
+    device: Object.fromEntries(Object.keys(SCALES).map(name => [name, size(name, 1n)])),
+    causal: model.kind === "decoder", learned_positions: size("learned_positions", 0n, 0n),
+  }
+}
+
+/** All counts; where the sources don't give all sizes, those of the cache alone. */
 export function count(sizes) {
-  const cost = model_cost(sizes)
-  const { kv_lora_rank, qk_rope_head_dim, embed_dim, num_heads, num_kv_heads, head_dim, v_head_dim = head_dim } = sizes
-  if (kv_lora_rank !== undefined || qk_rope_head_dim || v_head_dim !== head_dim) return cost
-  const kept = stored => kept_bytes(embed_dim, num_heads, num_kv_heads, head_dim, { ...sizes, with_weights: stored })
-  return { ...cost, kept_bytes: kept(false), kept_with_weights_bytes: kept(true) }
+  const kinds = sizes.kinds.map(kind => kind_cost(sizes.embed_dim, kind))
+  if (sizes.mlp !== null && sizes.vocabulary !== null && sizes.tied !== null) return serving_cost(kinds, sizes)
+  check_serving(sizes.embed_dim, sizes.tokens, sizes.batch, sizes.weight_bits, sizes.cache_bits, sizes.devices)
+  check_device(sizes.device.memory, sizes.device.bandwidth, sizes.device.flops)
+  const added = kinds.reduce((sum, kind) => sum + kind.layers * kind.cached, 0n)
+  return {
+    cache_bytes: bytes_of(numbers_kept(kinds, sizes.tokens, sizes.batch, 1n), sizes.cache_bits),
+    token_bytes: bytes_of(added, sizes.cache_bits),
+    attention_parameters: kinds.reduce((sum, kind) => sum + kind.layers * kind.weights, 0n),
+  }
 }
 
-function results(words, sizes) {
-  const cost = count(sizes)
-  const groups = Object.entries(COUNTED).map(([group, names]) =>
-    counts(words.result[group], names.filter(name => name in cost).map(name => row(words, name, cost))))
-  return element("div", [...groups, counts(words.result.shapes, shapes(words, sizes))], { className: "mh-counts" })
+/** Lines of Python that count the same. */
+export function python(sizes, chip) {
+  const value = of => (of === null ? "None" : of === true ? "True" : of === false ? "False" : typeof of === "string" ? `"${of}"` : String(of))
+  const given = (sizes, sign = "=") => Object.entries(sizes).filter(([, size]) => size !== null && size !== undefined)
+    .map(([name, size]) => `${name}${sign}${value(size)}`)
+  const lines = (parts, indent) => parts.map(part => `${indent}${part},`).join("\n")
+  const kinds = sizes.kinds.map(kind => `    kind_cost(\n${lines([value(sizes.embed_dim), ...given(kind)], "        ")}\n    ),`)
+  const own = Object.entries(sizes.device).some(([name, of]) => chip[name] !== of)
+  const { embed_dim, vocabulary, tied, tokens, batch, weight_bits, cache_bits, devices, causal, learned_positions } = sizes
+  const run = { embed_dim, vocabulary, tied, tokens, batch, weight_bits, cache_bits, devices, causal, learned_positions }
+  const device = own ? `replace(known_accelerator("${chip.name}"), ${given(sizes.device).join(", ")})` : `known_accelerator("${chip.name}")`
+  return `${own ? "from dataclasses import replace\n\n" : ""}from mhattn.costs import MlpSizes, kind_cost, known_accelerator, serving_cost
+
+kinds = [
+${kinds.join("\n")}
+]
+cost = serving_cost(
+    kinds,
+    mlp=MlpSizes(${given(sizes.mlp ?? {}).join(", ")}),
+    device=${device},
+${lines(given(run), "    ")}
+)
+print(cost)
+`
 }
 
-const counts = (title, rows) =>
-  element("table", [element("caption", title), element("tbody", rows)], { className: "mh-table" })
-
-function row(words, name, cost) {
-  const compact = short(name, cost[name])
-  const exact = name === "balance_tokens" || compact === String(cost[name]) ? "" : grouped(cost[name])
-  const share = name === "score_flops"
-    ? element("small", words.share((100 * Number(cost.score_flops) / Number(cost.forward_flops)).toPrecision(3))) : ""
-  const value = [element("b", compact), element("small", exact), share]
-  return element("tr", [element("td", words.result[name]), element("td", value)], {}, { "data-name": name })
+/** What stands in the three answers, and below them. */
+function answers(words, sizes, cost, texts) {
+  const several = sizes.batch > 1n
+  const both = (one, all, write) => [write(one), words.one + (several ? ` · ${write(all)} ${filled(words.all, { of: grouped(sizes.batch) })}` : "")]
+  const rate = (batch, nanoseconds) => significant((1e9 * Number(batch)) / Math.max(1, Number(nanoseconds)))
+  const found = { cache: [bytes(cost.cache_bytes), filled(words.added, { of: bytes(cost.token_bytes) })] }
+  if (!sizes.causal) found.cache = [words.none, ""]
+  if (cost.weight_bytes === undefined) return { ...found, memory: [words.none, ""], prompt: [words.none, ""], rate: [words.none, ""] }
+  found.memory = [bytes(cost.weight_bytes + cost.cache_bytes), verdict(words, sizes, cost, deviceOf(texts.device).title)]
+  if (cost.device_bytes > sizes.device.memory) return { ...found, prompt: [words.none, ""], rate: [words.none, ""] }
+  found.prompt = both(cost.prompt_nanoseconds, cost.prompts_nanoseconds, time)
+  found.rate = !sizes.causal ? [words.none, ""] : [rate(1n, cost.step_nanoseconds),
+    words.one + (several ? ` · ${rate(sizes.batch, cost.steps_nanoseconds)} ${filled(words.all, { of: grouped(sizes.batch) })}` : "")]
+  return found
 }
 
-function shapes(words, { tokens, batch = 1n, num_heads, num_kv_heads, head_dim, kv_lora_rank, qk_rope_head_dim = 0n, v_head_dim = head_dim }) {
-  const of = (name, ...shape) => element("tr", [element("td", words.result[name]), element("td", `(${shape.join(", ")})`)])
-  const cached = kv_lora_rank === undefined
-    ? [of("keys", batch, num_kv_heads, tokens, head_dim + qk_rope_head_dim), of("values", batch, num_kv_heads, tokens, v_head_dim)]
-    : [of("latent", batch, 1, tokens, kv_lora_rank + qk_rope_head_dim)]
-  return [of("queries", batch, num_heads, tokens, head_dim + qk_rope_head_dim), ...cached, of("weights", batch, num_heads, tokens, tokens)]
+function verdict(words, sizes, cost, device) {
+  const parts = { device, count: cost.devices, fewest: cost.fewest, left: bytes(sizes.device.memory - cost.device_bytes) }
+  if (cost.fewest === null) return filled(words.never, parts)
+  if (cost.device_bytes > sizes.device.memory) return filled(words.short, parts)
+  if (cost.devices === 1n) return filled(words.fits, parts)
+  return filled(sizes.devices === 0n ? words.shared : words.fits_many, parts)
 }
 
-/** A line of Python that counts the same. */
-export function python(sizes) {
-  const given = Object.entries(sizes).map(([name, size]) => `${name}=${size}`)
-  return `model_cost(${given.join(", ")})`
+function notes(words, sizes, cost, model) {
+  const parameters = cost.weight_bytes === undefined ? 0n : cost.attention_parameters + cost.mlp_parameters + cost.vocabulary_parameters
+  const published = model.published_parameters ?? parameters
+  const far = parameters && Math.abs(Number(parameters) / Number(published) - 1) > 0.02
+  const missing = [["mlp.matrices", sizes.mlp], ["vocabulary", sizes.vocabulary], ["tied", sizes.tied]].filter(([, size]) => size === null)
+  return [
+    missing.length ? filled(words.unknown, { of: missing.map(([name]) => labelOf(words, name)).join(", ") }) : "",
+    sizes.causal ? "" : words.encoder,
+    sizes.kinds.some(kind => kind.sees === "state") ? words.state : "",
+    sizes.mlp?.experts > 0n ? words.experts : "",
+    far ? filled(words.differs, { published: counted(published), counted: counted(parameters) }) : "",
+  ].filter(note => note).join(" ")
 }
 
-const LENGTHS = Array.from({ length: 31 }, (_, i) => BigInt(Math.round(2 ** (7 + i / 2))))
+const labelOf = (words, name) => {
+  const plain = name.replace(/^mlp\.|\.\d+$/g, "")
+  return words.fields[plain] ?? words[plain]
+}
+
+const ROWS = ["attention_parameters", "mlp_parameters", "vocabulary_parameters", "parameters", "active_parameters", "weight_bytes",
+  "token_bytes", "cache_bytes", "device_bytes", "prompt_flops", "score_flops", "training_flops", "step_flops", "step_nanoseconds", "steps_nanoseconds"]
+
+function table(words, sizes, cost) {
+  const known = cost.weight_bytes !== undefined
+  const all = known ? { ...cost, parameters: cost.attention_parameters + cost.mlp_parameters + cost.vocabulary_parameters, training_flops: 3n * cost.prompt_flops } : cost
+  const rows = ROWS.filter(name => all[name] !== undefined && all[name] !== null).map(name => {
+    const short = name.endsWith("bytes") ? bytes(all[name]) : name.endsWith("nanoseconds") ? time(all[name]) : counted(all[name])
+    const share = name === "score_flops" && known ? ` (${filled(words.share, { of: (100 * Number(cost.score_flops) / Number(cost.prompt_flops)).toPrecision(3) })})` : ""
+    return element("tr", [element("th", words.rows[name], { scope: "row" }), element("td", [element("b", short), share, element("small", grouped(all[name]))])], {}, { "data-name": name })
+  })
+  const { num_heads, num_kv_heads, head_dim } = sizes.kinds.find(kind => kind.sees !== "state") ?? sizes.kinds[0]
+  const { batch, tokens } = sizes
+  const shapes = Object.entries({ Q: [batch, num_heads, tokens, head_dim], K: [batch, num_kv_heads, tokens, head_dim], V: [batch, num_kv_heads, tokens, head_dim] })
+    .map(([name, shape]) => element("tr", [element("th", name, { scope: "row" }), element("td", `(${shape.join(", ")})`)]))
+  const latent = sizes.kinds.some(kind => kind.kv_lora_rank)
+  return element("table", element("tbody", latent ? rows : [...rows, ...shapes]), { className: "mh-table" })
+}
+
+const LENGTHS = Array.from({ length: 16 }, (_, i) => 128n * 2n ** BigInt(i))
 
 function charts(words, sizes) {
-  const costs = LENGTHS.map(tokens => model_cost({ ...sizes, tokens }))
-  const each = name => costs.map((cost, i) => Number(cost[name]) / Number(LENGTHS[i] * (sizes.batch ?? 1n)))
-  return [
-    chart(words, words.chart, sizes.tokens, short.bind(null, "flops"), 10, [
-      { name: words.lines.projection, style: "mh-line-1", values: each("projection_flops") },
-      { name: words.lines.scores, style: "mh-line-2", values: each("score_flops") },
-      { name: words.lines.mlp, style: "mh-line-3", values: each("mlp_flops") },
-    ]),
-    chart(words, words.bytes, sizes.tokens, short.bind(null, "bytes"), 1024, [
-      { name: words.held, style: "mh-line-1", values: costs.map(cost => Number(cost.weight_bytes)) },
-      { name: words.cache, style: "mh-line-2", values: costs.map(cost => Number(cost.cache_bytes)) },
-    ]),
-  ]
+  const costs = LENGTHS.map(tokens => count({ ...sizes, tokens }))
+  const per = (cost, flops, i) => Number(flops) / Number(LENGTHS[i] * sizes.batch)
+  const found = [chart(words, words.chart_bytes, sizes.tokens, bytes, 1024, [
+    { name: words.lines.cache, style: "mh-line-2", values: costs.map(cost => Number(cost.cache_bytes)) },
+    { name: words.lines.weights, style: "mh-line-1", values: costs.map(cost => Number(cost.weight_bytes ?? 0)) },
+  ])]
+  if (costs[0].prompt_flops === undefined) return found
+  return [chart(words, words.chart_flops, sizes.tokens, counted, 10, [
+    { name: words.lines.scores, style: "mh-line-2", values: costs.map((cost, i) => per(cost, cost.score_flops, i)) },
+    { name: words.lines.rest, style: "mh-line-3", values: costs.map((cost, i) => per(cost, cost.prompt_flops - cost.score_flops, i)) },
+  ]), ...found]
 }
 
 const svg = (tag, data, content = []) => {
@@ -180,8 +261,8 @@ function chart(words, title, tokens, unit, base, lines) {
     parts.push(svg("line", { x1: left, x2: right, y1: y(base ** power), y2: y(base ** power), class: "mh-rule" }))
     parts.push(svg("text", { x: left - 4, y: y(base ** power) + 3, "text-anchor": "end" }, unit(base ** power)))
   }
-  for (const power of [7, 10, 13, 17, 20]) {
-    const name = power < 10 ? String(2 ** power) : power < 20 ? `${2 ** (power - 10)} Ki` : "1 Mi"
+  for (const power of [7, 10, 13, 16, 19, 22]) {
+    const name = power < 10 ? String(2 ** power) : power < 20 ? `${2 ** (power - 10)} Ki` : `${2 ** (power - 20)} Mi`
     parts.push(svg("text", { x: x(2 ** power), y: bottom + 12, "text-anchor": "middle" }, name))
   }
   parts.push(svg("text", { x: (left + right) / 2, y: bottom + 25, "text-anchor": "middle" }, words.axis))
@@ -200,71 +281,163 @@ function chart(words, title, tokens, unit, base, lines) {
 }
 
 function show(place) {
-  const words = wordsOf(WORDS)
-  const families = [...new Set(MODELS.map(model => model.family))]
-  const choice = element("select", [
-    element("option", words.own, { value: "" }),
-    ...families.map(family => element("optgroup", MODELS.filter(model => model.family === family)
-      .map(model => element("option", model.title, { value: model.name })), { label: family })),
-  ], { name: "model" })
-  const fields = {}
-  const sets = Object.entries(GROUPS).map(([group, sizes]) => {
-    const labels = Object.keys(sizes).map(name => {
-      fields[name] = element("input", "", { name, inputMode: "numeric", autocomplete: "off" })
-      return element("label", [words.fields[name], fields[name]], { title: name })
-    })
-    const grid = element("div", labels, { className: "mh-fields" })
-    return group === "more"
-      ? element("details", [element("summary", words.groups[group]), grid])
-      : element("fieldset", [element("legend", words.groups[group]), grid])
-  })
-  const reset = element("button", words.reset, { type: "reset", className: "md-button" })
-  const form = element("form", [element("label", [words.model, choice]), ...sets, reset], { className: "mh-calculator" })
-  const result = element("div", "", { className: "mh-widget-result" }, { "aria-live": "polite" })
+  const form = place.querySelector("form")
+  const words = JSON.parse(form.dataset.words)
+  const [error, noted, more, said] = ["error", "notes", "more", "said"].map(name => place.querySelector(`.mh-calc-${name}`))
+  const fold = (title, content) => element("details", [element("summary", title), content])
+  const sizesFold = fold(words.sizes, element("div"))
+  const machineFold = fold(words.machine, element("div", "", { className: "mh-fields" }))
+  const all = element("div", "", { className: "mh-widget-result" })
+  const detailsFold = fold(words.details, all)
+  const code = element("code")
+  const link = element("button", words.copy_link, { type: "button", className: "md-button" })
+  const lines = element("button", words.copy_python, { type: "button", className: "md-button" })
+  const pythonFold = fold(words.python, element("pre", code))
+  const reset = form.querySelector("[type=reset]")
+  reset.hidden = false
+  more.replaceChildren(element("p", [link, lines, reset], { className: "mh-calc-copy" }), sizesFold, machineFold, detailsFold, pythonFold)
+  const field = (name, value) =>
+    element("label", [labelOf(words, name), element("input", "", { name, value, autocomplete: "off" }, { inputmode: "text" })])
 
-  const fill = sizes => {
-    for (const [name, size] of Object.entries(sizes)) fields[name].value = size ?? ""
+  const fieldsets = texts => {
+    const model = modelOf(texts.model)
+    const names = Object.keys(fieldsOf(model))
+    const group = (legend, names) => element("fieldset", [element("legend", legend), element("div", names.map(name => field(name, texts[name])), { className: "mh-fields" })])
+    const tied = element("select", ["true", "false", ""].map(value =>
+      element("option", words.tied_as[value || "unknown"], { value, selected: value === texts.tied })), { name: "tied" })
+    sizesFold.lastChild.replaceChildren(
+      ...model.kinds.map((kind, i) => group(words.sees[kind.sees] + (kind.shared ? words.sees.shared : ""), names.filter(name => name.endsWith(`.${i}`)))),
+      group("MLP", names.filter(name => name.startsWith("mlp."))),
+      group(words.model, WHOLE),
+      element("label", [words.fields.tied, tied]))
+    machineFold.lastChild.replaceChildren(...Object.keys(SCALES).map(name => field(name, texts[name])))
   }
-  const chosen = () => {
-    const model = MODELS.find(model => model.name === choice.value)
-    return model ? { ...START, ...sizesOf(model) } : START
+  const defaults = texts => ({ ...DEFAULTS, ...fieldsOf(modelOf(texts.model)), ...fieldsOfDevice(deviceOf(texts.device)), model: texts.model, device: texts.device })
+  const typed = () => Object.fromEntries([...form.elements].filter(of => of.name).map(of => [of.name, of.value]))
+  const fill = texts => {
+    fieldsets(texts)
+    for (const of of form.elements) if (of.name in texts) of.value = texts[of.name]
+  }
+
+  let [shownCost, timer, drawer] = [null, 0, 0]
+  const announce = text => {
+    clearTimeout(timer)
+    timer = setTimeout(() => { said.textContent = text }, 600)
+  }
+  const draw = () => {
+    if (!detailsFold.open || shownCost === null) return
+    all.replaceChildren(table(words, ...shownCost), ...charts(words, shownCost[0]))
+  }
+  const refuse = (why, texts) => {
+    const { name, parts } = why
+    const size = parts.size === undefined ? {} : { size: grouped(parts.size), other: labelOf(words, parts.other) }
+    error.textContent = filled(words.errors[why.why], { ...parts, ...size, label: labelOf(words, name) })
+    error.hidden = false
+    const wrong = form.elements[name]
+    wrong.setAttribute("aria-invalid", "true")
+    wrong.setAttribute("aria-describedby", error.id)
+    announce(error.textContent)
   }
   const update = () => {
-    const texts = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value]))
-    const sizes = read(texts)
+    const texts = typed()
+    for (const of of form.elements) for (const name of ["aria-invalid", "aria-describedby"]) of.removeAttribute(name)
+    error.hidden = true
+    const model = modelOf(texts.model)
+    place.toggleAttribute("data-uncounted", model.kind === "encoder-decoder")
+    if (model.kind === "encoder-decoder") {
+      const none = [words.none, ""]
+      write({ cache: none, memory: none, prompt: none, rate: none }, words.two)
+      shownCost = null
+      all.replaceChildren()
+      code.textContent = ""
+      keep(texts)
+      announce(words.two)
+      return
+    }
+    const needed = Object.keys(defaults(texts)).filter(name => defaults(texts)[name] !== "" && texts[name]?.trim() === "")
+    const optional = name => /^(window|kv_lora_rank|q_lora_rank|qk_rope|v_head|index|top_keys|mlp|vocabulary|learned)/.test(name)
+    if (needed.some(name => !optional(name))) return  // being typed: what stands there still holds
     try {
-      result.replaceChildren(results(words, sizes), ...charts(words, sizes),
-        element("p", [words.inPython, " ", element("code", python(sizes))]))
-    } catch (error) {
-      if (!(error instanceof RangeError)) throw error
-      result.replaceChildren(element("p", [words.refused, element("code", error.message)], { role: "alert" }))
+      const sizes = read(texts)
+      const cost = count(sizes)
+      shownCost = [sizes, cost]
+      const found = answers(words, sizes, cost, texts)
+      write(found, notes(words, sizes, cost, model))
+      for (const name of ["tokens", "batch"]) {
+        const plain = grouped(sizes[name]).replace(/,/g, "") === texts[name].trim().replace(/,/g, "")
+        form.elements[name].previousSibling.textContent = words[name] + (plain ? "" : ` ${filled(words.read, { of: grouped(sizes[name]) })}`)
+      }
+      code.textContent = cost.weight_bytes === undefined ? "" : python(sizes, deviceOf(texts.device))
+      announce(filled(words.says, { cache: found.cache[0], verdict: found.memory[1] || found.memory[0], prompt: found.prompt[0], rate: found.rate[0] }))
+      clearTimeout(drawer)
+      drawer = setTimeout(draw, 60)
+    } catch (why) {
+      if (!(why instanceof Refused)) throw why
+      refuse(why, texts)
+      return
     }
     keep(texts)
   }
+  const write = (found, note) => {
+    for (const [name, [first, second]] of Object.entries(found)) {
+      place.querySelector(`[data-answer=${name}]`).textContent = first
+      place.querySelector(`[data-answer=${name}-more]`).textContent = second
+    }
+    noted.textContent = note
+    noted.hidden = !note
+  }
   const keep = texts => {
-    const changed = Object.entries(chosen()).filter(([name, size]) => texts[name].trim() !== String(size ?? ""))
-    const state = new URLSearchParams(changed.map(([name]) => [name, texts[name].trim()]))
-    if (choice.value) state.set("model", choice.value)
-    history.replaceState(history.state, "", location.pathname + (state.size ? `?${state}` : "") + location.hash)
+    const plain = defaults(texts)
+    const changed = Object.entries(texts).filter(([name, text]) => text.trim() !== plain[name] || (DEFAULTS[name] ?? text) !== text)
+    const state = new URLSearchParams(changed.map(([name, text]) => [name, text.trim()]))
+    const search = state.size ? `?${state}` : ""
+    history.replaceState(history.state, "", location.pathname + search + location.hash)
+    for (const other of document.querySelectorAll("a.mh-language")) {
+      other.href = other.href.replace(/[?#].*$/, "") + search
+    }
   }
   const start = state => {
-    choice.value = MODELS.some(model => model.name === state.get("model")) ? state.get("model") : ""
-    fill(chosen())
-    for (const [name, text] of state) if (fields[name]) fields[name].value = text
-    sets.at(-1).open = Object.keys(GROUPS.more).some(name => fields[name].value !== "")
+    const model = modelOf(state.get("model")) ? state.get("model") : DEFAULTS.model
+    const device = deviceOf(state.get("device")) ? state.get("device") : DEFAULTS.device
+    const plain = defaults({ model, device })
+    const given = [...state].filter(([name, text]) => name in plain && (form.elements[name]?.tagName !== "SELECT" || hasOption(name, text)))
+    fill({ ...plain, ...Object.fromEntries(given), model, device })
+    sizesFold.open = given.some(([name]) => name in fieldsOf(modelOf(model)))
+    machineFold.open = given.some(([name]) => name in SCALES)
     update()
   }
-  choice.addEventListener("input", event => {
-    event.stopPropagation()
-    const run = Object.fromEntries(Object.keys(GROUPS.run).map(name => [name, fields[name].value]))
-    fill({ ...chosen(), ...run })
-    sets.at(-1).open = Object.keys(GROUPS.more).some(name => fields[name].value !== "")
+  const hasOption = (name, text) => [...form.elements[name].options].some(option => option.value === text)
+  const chosen = event => {
+    if (event.target.name === "model" || event.target.name === "device") {
+      const texts = typed()
+      const plain = defaults(texts)
+      const kept = Object.keys(DEFAULTS).map(name => [name, texts[name]])
+      const device = event.target.name === "model" ? Object.keys(SCALES).map(name => [name, texts[name]]) : []
+      const sizes = event.target.name === "device" ? Object.keys(fieldsOf(modelOf(texts.model))).map(name => [name, texts[name]]) : []
+      fill({ ...plain, ...Object.fromEntries([...kept, ...device, ...sizes]) })
+    }
+    update()
+  }
+  form.addEventListener("input", chosen)
+  // A field takes one line: what was pasted in two must not become one number.
+  form.addEventListener("paste", event => {
+    const text = event.clipboardData?.getData("text") ?? ""
+    if (event.target.tagName !== "INPUT" || !/[\r\n\t]/.test(text.trim())) return
+    event.preventDefault()
+    event.target.setRangeText(text.trim().replace(/\s+/g, " "), event.target.selectionStart, event.target.selectionEnd, "end")
     update()
   })
-  form.addEventListener("input", update)
   form.addEventListener("reset", event => { event.preventDefault(); start(new URLSearchParams()) })
   form.addEventListener("submit", event => event.preventDefault())
-  place.replaceChildren(form, result)
+  detailsFold.addEventListener("toggle", draw)
+  const copy = (button, label, text) => button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text())
+    button.textContent = words.copied
+    announce(words.copied)
+    setTimeout(() => { button.textContent = label }, 1500)
+  })
+  copy(link, words.copy_link, () => location.href)
+  copy(lines, words.copy_python, () => code.textContent)
   start(new URLSearchParams(location.search))
 }
 

@@ -1,16 +1,24 @@
 """Functions of the package as JavaScript: a page counts with the very formulas of Python.
 
 Understood is what arithmetic with integers needs, which become BigInts: assignments, conditions,
-calls of one another, min and max, f-strings in errors. Anything else stops the build.
+fields, calls of one another, min, max and sum, f-strings in errors. Anything else stops the build.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from mhattn.costs import known_model, known_models
+from mhattn.costs import (
+    ModelSizes,
+    known_accelerator,
+    known_accelerators,
+    known_model,
+    known_models,
+)
 from mhsite.source import ROOT, SourceError
 
 HELPERS = """\
@@ -26,24 +34,43 @@ COMPARED = {ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "===
 COMPARED |= {ast.Is: "===", ast.IsNot: "!=="}
 
 
-COUNTED = {"integers": ["at_least", "divides"], "model_costs": []}  # none named: all of them
+# Functions of each module; none named: all of them.
+COUNTED = {
+    "integers": ["at_least", "divides"],
+    "model_costs": ["visible_pairs", "query_weights", "latent_weights", "check_layer"],
+    "serving": [],
+}
+# Numbers of the tables become BigInts, as those of the functions are.
+EXACT = """\
+const exact = x => {
+  if (Array.isArray(x)) return x.map(exact)
+  if (typeof x === "number") return BigInt(x)
+  const fields = () => Object.entries(x).map(([name, of]) => [name, exact(of)])
+  return x && typeof x === "object" ? Object.fromEntries(fields()) : x
+}
+"""
 
 
 def costs() -> str:
-    """The module costs.js: `mhattn.costs.model_cost` and the sizes of the models that it counts.
-
-    Others are no presets: `model_cost` knows one kind of layers, with or without a window. So it
-    has no linear layers, chunks, two sizes of heads, shared caches or chosen keys.
-    """
+    """The module costs.js: `mhattn.costs.serving`, the known models and accelerators."""
     folder = ROOT / "mhattn" / "costs"
     code = translated({folder / f"{name}.py": names for name, names in COUNTED.items()})
-    models = [known_model(name) for name in known_models()]
-    sizes = [
-        {"name": model.name, "title": model.title, "family": model.family} | model.cost_sizes()
-        for model in models
-        if model.kind == "decoder" and model.countable
+    models = [model_sizes(known_model(name)) for name in known_models()]
+    names = ("name", "title", "memory", "bandwidth", "flops")
+    chips = [
+        {name: getattr(known_accelerator(chip), name) for name in names}
+        for chip in known_accelerators()
     ]
-    return f"{code}\nexport const MODELS = {json.dumps(sizes, indent=1)}\n"
+    tables = {"MODELS": models, "DEVICES": chips}
+    exports = [f"export const {name} = exact({json.dumps(of)})" for name, of in tables.items()]
+    return "\n".join([code, EXACT, *exports, ""])
+
+
+def model_sizes(model: ModelSizes) -> dict[str, Any]:
+    """What the calculator needs of a model; what its sources don't say is null."""
+    names = ("name", "kind", "embed_dim", "vocabulary", "tied", "learned_positions")
+    sizes = {name: getattr(model, name) for name in (*names, "published_parameters")}
+    return sizes | {"mlp": model.mlp and asdict(model.mlp), "kinds": model.kind_sizes()}
 
 
 def translated(sources: dict[Path, list[str]]) -> str:
@@ -142,6 +169,8 @@ class _Translator:
                 return self.call(node)
             case ast.Attribute(ast.Call(ast.Name("type"), [of]), "__name__"):
                 return f"typeName({self.value(of)})"
+            case ast.Attribute(ast.Name() | ast.Attribute(), name):
+                return f"{self.value(node.value)}.{name}"
             case ast.JoinedStr():
                 return f"`{''.join(map(self.text, node.values))}`"
         raise self.error(node)
@@ -150,6 +179,11 @@ class _Translator:
         match node:
             case ast.Call(ast.Name("isinstance"), [of, ast.Name(name)]) if name in TYPES:
                 return f"typeof {self.value(of)} === {json.dumps(TYPES[name])}"
+            case ast.Call(ast.Name("sum"), [ast.GeneratorExp(each, [of])]):
+                match of:
+                    case ast.comprehension(ast.Name(name), ast.Name(many), []):
+                        body = self.value(each)
+                        return f"{many}.reduce((sum, {name}) => sum + {body}, 0n)"
             case ast.Call(ast.Name(name), [], [_, *_]) if name[0].isupper():  # a record
                 fields = (f"{field.arg}: {self.value(field.value)}" for field in node.keywords)
                 return f"{{ {', '.join(fields)} }}"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 
-from mhsite import cells, data, katex, notices, results
+from mhsite import calculator, cells, data, katex, notices, results
 from mhsite.page import Block, Page, read, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -69,7 +69,7 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     """An element that docs/assets/NAME.js fills, and its script, at ``address`` of its file.
 
     What stands behind a bar, if anything, the script reads as `data-option`. Behind a second bar
-    is the figure that stands there where no script runs.
+    is the figure that stands there where no script runs. The calculator is there before its script.
     """
     name = block.value.partition(" ")[2]
     if not (DOCS / "assets" / f"{name}.js").is_file():
@@ -77,7 +77,8 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     option, _, target = (part.strip() for part in block.title.partition("|"))
     wish = f' data-option="{option}"' if option else ""
     still = f"<noscript>{_still(target, language, address)}</noscript>" if target else ""
-    place = f'<div class="mh-widget" data-widget="{name}"{wish}>{NO_SCRIPT[language]}{still}</div>'
+    there = calculator.html(language) if name == "calculator" else NO_SCRIPT[language] + still
+    place = f'<div class="mh-widget" data-widget="{name}"{wish}>{there}</div>'
     return place + script(name, address)
 
 

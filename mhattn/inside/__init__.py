@@ -21,8 +21,8 @@ NAMES = {
         "call_projections head_outputs patch_heads"
     ),
     "heads": (
-        "Role attention_distance attention_entropy attention_share find_roles head_divergence "
-        "head_patterns largest_weight"
+        "Role attention_distance attention_entropy attention_share find_roles find_token_roles "
+        "head_divergence head_patterns largest_weight"
     ),
     "importance": (
         "ablation_effects edit_heads gradient_scores head_shares head_terms pruning_curve "

@@ -25,6 +25,7 @@ __all__ = [
     "attention_entropy",
     "attention_share",
     "find_roles",
+    "find_token_roles",
     "head_divergence",
     "head_patterns",
     "largest_weight",
@@ -284,7 +285,8 @@ def find_roles(
     threshold depends on length, mask and pattern, and on how sharp the head is. If a head's
     weights stood in random order, each row for itself, it would be found with a probability of
     ``rate`` at most, for each pattern: the true pattern is then one of ``draws + 1`` equally
-    good ones. Rows that depend on each other break that promise; compare with an untrained model.
+    good ones. Rows that depend on each other break that promise; compare with an untrained model,
+    or, for patterns of tokens, with other texts: `find_token_roles`.
 
     Args:
         weights: floats, ``(..., L, S)``; each row sums to one.
@@ -331,12 +333,97 @@ def find_roles(
     roles = {}
     for name, pattern in patterns.items():
         share = attention_share(wide, pattern, mask)
-        shares = torch.stack(random[name])  # (draws, ...)
-        threshold = shares.sort(dim=0, descending=True).values[allowed - 1]
-        found = share > threshold + ROUNDINGS
-        like = weights.dtype
-        roles[name] = Role(share.to(like), shares.mean(dim=0).to(like), threshold.to(like), found)
+        roles[name] = role_of(share, random[name], allowed, weights.dtype)
     return roles
+
+
+def find_token_roles(
+    weights: Tensor,
+    patterns: Mapping[str, Tensor],
+    mask: Tensor | None = None,
+    *,
+    rate: float = 0.01,
+    draws: int = 199,
+    generator: torch.Generator | None = None,
+) -> dict[str, Role]:
+    """Which patterns of tokens get more of a head's attention than those of other texts.
+
+    For patterns that differ from text to text, as ``"induction"``. A random pattern is the true one
+    of another text: all texts keep their maps and exchange their patterns. So a preference for
+    positions, which every text shares, gives the random patterns as much as the true ones, and
+    rows may depend on each other. If a head's maps had nothing to do with the patterns of their
+    own texts, it would be found with a probability of ``rate`` at most, for each pattern.
+
+    Args:
+        weights: floats, ``(B, ..., L, S)``, of ``B`` texts; each row sums to one.
+        patterns: each pattern by its name, booleans that broadcast to ``(B, ..., L, S)`` and have
+            the axis of texts.
+        mask: booleans that broadcast to ``(B, ..., L, S)``, the same for all texts. True: may
+            attend.
+        rate: how often a head without a role may be found.
+        draws: how many random orders of the texts; all maps are compared with the same ones.
+        generator: of the random orders, on the device of ``weights``. Default: PyTorch's own.
+
+    Returns:
+        A `Role` for each name, its numbers ``(...)``: over the queries of all texts. Where no query
+        has a choice, they are NaN and nothing is found.
+
+    Raises:
+        TypeError: weights is not a tensor of floats, a pattern or mask not of booleans, or draws is
+            not an integer.
+        ValueError: the shapes do not fit, a pattern or the mask has the wrong axis of texts, a row
+            that sees a key does not sum to one, rate is not between 0 and 1, or draws is less than
+            ``1 / rate - 1``.
+
+    Examples:
+        Eight texts that repeat after 3 to 6 tokens. One head looks behind the earlier occurrences
+        of its token, the other four positions back in every text.
+
+        >>> tokens = torch.arange(16) % torch.tensor([3, 4, 5, 6] * 2)[:, None]
+        >>> pattern = head_patterns(16, tokens=tokens)["induction"]  # (8, 1, 16, 16)
+        >>> looks = (4.0 * pattern).softmax(dim=-1)
+        >>> back = torch.eye(16).roll(-4, 1).expand_as(looks)
+        >>> draw = torch.Generator().manual_seed(0)
+        >>> both = torch.cat([looks, back], dim=1)  # (8, 2, 16, 16)
+        >>> find_token_roles(both, {"induction": pattern}, generator=draw)["induction"].found
+        tensor([ True, False])
+    """
+    allowed = check.rate(rate, draws)
+    check.axes("weights", weights, 3)
+    for name, pattern in patterns.items():
+        check.pattern(f"patterns[{name!r}]", pattern, weights)
+        if pattern.ndim != weights.ndim or len(pattern) != len(weights):
+            rule = f"must have the axis of texts, B={len(weights)}"
+            raise ValueError(f"patterns[{name!r}] {rule}, got shape {tuple(pattern.shape)}")
+    wide, seen = wide_and_seen(weights, mask)
+    if mask is not None and mask.ndim == weights.ndim and len(mask) > 1:
+        got = f"got shape {tuple(mask.shape)}"
+        raise ValueError(f"mask must be the same for all texts, without their axis, {got}")
+    device = weights.device
+    orders = [torch.randperm(len(weights), generator=generator, device=device)
+              for _ in range(draws)]  # fmt: skip
+    roles = {}
+    for name, pattern in patterns.items():
+        share = share_of_texts(wide, pattern, seen)
+        random = [share_of_texts(wide, pattern[order], seen) for order in orders]
+        roles[name] = role_of(share, random, allowed, weights.dtype)
+    return roles
+
+
+def share_of_texts(wide: Tensor, pattern: Tensor, seen: Tensor) -> Tensor:
+    """The share of a pattern over the queries of all texts: ``(B, ..., L, S)`` to ``(...)``."""
+    rows = (wide * pattern).sum(dim=-1)  # (B, ..., L)
+    counts = has_choice(pattern, seen).expand(rows.shape)
+    together = (x.movedim(0, -2).flatten(-2) for x in (rows, counts))  # (..., B L) each
+    return mean_of_rows(*together)
+
+
+def role_of(share: Tensor, random: list[Tensor], allowed: int, dtype: torch.dtype) -> Role:
+    """A share beside those of the random patterns, of which so many may reach the truth."""
+    shares = torch.stack(random)  # (draws, ...)
+    threshold = shares.sort(dim=0, descending=True).values[allowed - 1]
+    found = share > threshold + ROUNDINGS
+    return Role(share.to(dtype), shares.mean(dim=0).to(dtype), threshold.to(dtype), found)
 
 
 def random_ranks(visible: Tensor, generator: torch.Generator | None) -> Tensor:

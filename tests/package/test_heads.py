@@ -1,5 +1,6 @@
 """Against loops over the definitions, closed forms, planted heads, and chance itself."""
 
+import itertools
 import math
 import time
 
@@ -12,6 +13,7 @@ from mhattn.inside import (
     attention_entropy,
     attention_share,
     find_roles,
+    find_token_roles,
     head_divergence,
     head_patterns,
     largest_weight,
@@ -429,6 +431,76 @@ def test_a_seed_gives_the_same_roles_again():
     assert not thresholds[0].equal(thresholds[2])
 
 
+# Roles that depend on tokens, against other texts
+
+
+def repeating_texts(count, length=20):
+    """Letters that come again after 4 to 8: their induction patterns, ``(count, 1, L, L)``."""
+    periods = torch.randint(4, 9, (count, 1))
+    tokens = torch.arange(length) % periods
+    return head_patterns(length, tokens=tokens)["induction"]
+
+
+def plain_share_of_texts(weights, patterns, mask):
+    """Mean over the queries of all texts that have a choice, one number after another."""
+    numbers = []
+    for text, pattern in zip(weights, patterns, strict=True):
+        for row, hit, seen in zip(text, pattern, mask, strict=True):
+            if (hit & seen).any() and (~hit & seen).any():
+                numbers.append(sum(w for w, h in zip(row.tolist(), hit.tolist(), strict=True) if h))
+    return plain_mean(numbers)
+
+
+def test_a_share_of_texts_and_its_chance_follow_the_definition():
+    torch.manual_seed(0)
+    mask, patterns = causal_mask(20), repeating_texts(4)
+    weights = masked_softmax(2 * torch.randn(4, H, 20, 20), mask)
+    role = find_token_roles(weights, {"": patterns}, mask, draws=2400)[""]
+    assert role.share.shape == (H,)
+    for head in range(H):
+        of_head = weights[:, head]
+        shares = [
+            plain_share_of_texts(of_head, [patterns[text, 0] for text in order], mask)
+            for order in itertools.permutations(range(4))
+        ]
+        assert role.share[head].item() == pytest.approx(shares[0], abs=1e-5)
+        assert role.chance[head].item() == pytest.approx(sum(shares) / 24, abs=0.004)
+        assert role.threshold[head].item() == pytest.approx(max(shares), abs=1e-5)
+        assert not role.found[head], "one order of 24 is as the texts are: too often for 1 %"
+
+
+def test_a_planted_induction_head_is_found_and_a_preference_for_positions_is_not():
+    torch.manual_seed(0)
+    mask, patterns = causal_mask(20), repeating_texts(50)
+    planted = 3.0 * patterns + torch.randn(50, 1, 20, 20)
+    fixed = (4.0 * torch.randn(30, 20, 20)).expand(50, 30, 20, 20)  # thirty heads, deaf to text
+    weights = masked_softmax(torch.cat([planted, fixed], dim=1), mask)
+    role = find_token_roles(weights, {"induction": patterns}, mask)["induction"]
+    assert role.found.tolist() == [True] + 30 * [False]
+
+    rows = weights.transpose(0, 1).flatten(1, 2)  # all queries of a head, below each other
+    below = patterns[:, 0].flatten(0, 1), mask.repeat(50, 1)
+    by_keys = find_roles(rows, {"induction": below[0]}, below[1])["induction"]
+    assert by_keys.found[1:].sum() > 5, "keys in random order are no fair comparison for them"
+
+
+@pytest.mark.parametrize("rate", [0.02, 0.1])
+def test_heads_whose_maps_ignore_the_tokens_are_found_at_the_stated_rate(rate):
+    """3 seeds of 300 heads: one map for all texts, and a noise of each: five deviations around."""
+    found, mask = 0, causal_mask(20)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        for _ in range(10):  # each with random orders of its own
+            patterns = repeating_texts(24)
+            scores = torch.randn(30, 20, 20) + torch.randn(24, 30, 20, 20)
+            role = find_token_roles(
+                masked_softmax(scores, mask), {"": patterns}, mask, rate=rate, draws=49
+            )[""]
+            found += role.found.sum().item()
+    spread = math.sqrt(900 * rate * (1 - rate) * (1 + 30 / 49))
+    assert abs(found - 900 * rate) < 5 * spread, found
+
+
 # Wrong arguments
 
 
@@ -512,6 +584,23 @@ DROPPED = torch.tensor([[0.0, 1.1111], [0.5556, 0.5556]])
             lambda: find_roles(torch.eye(3), {}, draws=2.0),
             TypeError,
             "draws must be an integer, got float",
+        ),
+        (
+            lambda: find_token_roles(random_weights(5, 7), head_patterns(5, 7)),
+            ValueError,
+            "patterns['self'] must have the axis of texts, B=2, got shape (5, 7)",
+        ),
+        (
+            lambda: find_token_roles(torch.eye(3), {}),
+            ValueError,
+            "weights must have at least 3 axes, got shape (3, 3)",
+        ),
+        (
+            lambda: find_token_roles(
+                random_weights(5, 7), {}, torch.ones(B, 1, 5, 7, dtype=torch.bool)
+            ),
+            ValueError,
+            "mask must be the same for all texts, without their axis, got shape (2, 1, 5, 7)",
         ),
         (
             lambda: head_divergence(torch.eye(3)),

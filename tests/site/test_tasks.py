@@ -19,6 +19,8 @@ from mhsite import slices
 from mhsite.page import page_paths
 from mhsite.source import DOCS, ROOT, STORIES, sections, shown_section
 
+# Before these tasks a page trains, or reads a model of some hundred megabytes.
+HEAVY = {"browse-heads", "head-importance", "language-model", "live-model", "two-languages"}
 CANDIDATES = Path(__file__).parent / "tasks"
 # A task on a page: its cells up to the end of the fold behind it, which has the solution.
 TASK = re.compile(r"^/// task \|.*?^/// details \|.*?^///$", re.M | re.S)
@@ -166,7 +168,14 @@ def as_a_story(task, monkeypatch, request):
     torch.set_printoptions(profile="default")
 
 
-@pytest.mark.parametrize("task", tasks(), ids=lambda task: task.page)
+def each_task() -> Iterator:
+    for task in tasks():
+        at_night = [pytest.mark.nightly] * (task.page in HEAVY)
+        yield pytest.param(task, marks=at_night, id=task.page)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # as the page does
+@pytest.mark.parametrize("task", each_task())
 def test_who_solves_a_task_passes_and_who_misunderstands_it_fails(task, as_a_story):
     wrong = [name for name in task.names if name.startswith("wrong")]
     assert len(wrong) >= 3

@@ -591,6 +591,11 @@ DROPPED = torch.tensor([[0.0, 1.1111], [0.5556, 0.5556]])
             "patterns['self'] must have the axis of texts, B=2, got shape (5, 7)",
         ),
         (
+            lambda: find_token_roles(random_weights(5, 7), {"one": torch.ones(1, 1, 5, 7) > 0}),
+            ValueError,
+            "patterns['one'] must have the axis of texts, B=2, got shape (1, 1, 5, 7)",
+        ),
+        (
             lambda: find_token_roles(torch.eye(3), {}),
             ValueError,
             "weights must have at least 3 axes, got shape (3, 3)",

@@ -168,10 +168,10 @@ def as_a_story(task, monkeypatch, request):
     torch.set_printoptions(profile="default")
 
 
-def each_task() -> Iterator:
-    for task in tasks():
-        at_night = [pytest.mark.nightly] * (task.page in HEAVY)
-        yield pytest.param(task, marks=at_night, id=task.page)
+def each_task() -> list:
+    """The tasks of the site; those of heavy pages are tried at night."""
+    marks = {page: [pytest.mark.nightly] for page in HEAVY}
+    return [pytest.param(task, marks=marks.get(task.page, ()), id=task.page) for task in tasks()]
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # as the page does

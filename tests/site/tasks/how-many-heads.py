@@ -13,8 +13,9 @@ ANGLES = torch.arange(12) * torch.pi / 6
 # On a circle.
 wrong_circle = torch.stack([ANGLES.cos(), ANGLES.sin(), 0 * ANGLES], dim=1)
 
-# At random.
 DRAWN = torch.randn(12, 3, generator=torch.Generator().manual_seed(1))
+
+# At random.
 wrong_random = DRAWN / DRAWN.norm(dim=1, keepdim=True)
 
 # Far enough apart, but of norm 2.
@@ -25,6 +26,7 @@ wrong_circles = torch.stack(
     [(2 * ANGLES).cos() * 0.8, (2 * ANGLES).sin() * 0.8, torch.tensor([0.6, -0.6] * 6)], dim=1
 )
 
-# The corners of a cube, and four of them once more.
 CUBE = torch.cartesian_prod(*[torch.tensor([1.0, -1])] * 3) / 3**0.5
+
+# The corners of a cube, and four of them once more.
 wrong_twice = torch.cat([CUBE, CUBE[:4]])

@@ -24,6 +24,9 @@ FLAGS = (
 )
 
 
+collect_ignore = ["tasks"]  # solutions, which test_solutions.py reads
+
+
 @pytest.fixture(scope="session")
 def story_run(tmp_path_factory, trained):
     """The run of all stories whose results were missing or stale; never beside a build."""

@@ -1,7 +1,7 @@
 def right(name, gib):
     model, n = known_model(name), 0
     for step in (2**k for k in reversed(range(24))):
-        cost = model.cost(n + step, **mlp)
+        cost = model.serving(n + step, h100)
         if cost.weight_bytes + cost.cache_bytes <= gib * 2**30:
             n += step
     return n
@@ -9,12 +9,13 @@ def right(name, gib):
 
 # The weights are forgotten.
 def wrong_weights(name, gib):
-    return gib * 2**30 // known_model(name).cost(1, **mlp).cache_bytes_per_token
+    return gib * 2**30 // known_model(name).serving(1, h100).token_bytes
 
 
-# 10^9 bytes for a GiB.
-def wrong_unit(name, gib):
-    return right(name, gib * 10**9 / 2**30)
+# The weights in 32 bits; at least one token.
+def wrong_bits(name, gib):
+    cost = known_model(name).serving(1, h100, weight_bits=32)
+    return max(1, (gib * 2**30 - cost.weight_bytes) // cost.token_bytes)
 
 
 # Rounded up, so the last token doesn't fit.
@@ -22,7 +23,8 @@ def wrong_round(name, gib):
     return right(name, gib) + 1
 
 
-# A plain MLP, with fewer weights.
-def wrong_mlp(name, gib):
-    cost = known_model(name).cost(1)
-    return int((gib * 2**30 - cost.weight_bytes) // cost.cache_bytes_per_token)
+# Without the embedding.
+def wrong_embedding(name, gib):
+    cost = known_model(name).serving(1, h100)
+    weights = 2 * (cost.attention_parameters + cost.mlp_parameters)
+    return (gib * 2**30 - weights) // cost.token_bytes

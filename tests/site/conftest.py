@@ -12,7 +12,12 @@ from filelock import FileLock
 from mhsite import keys
 from mhsite.source import ROOT
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = (
+    "chromium-headless-shell",  # Chromium without windows of its own: a fifth faster
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+)
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",

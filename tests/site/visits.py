@@ -60,14 +60,16 @@ READ = """() => [...document.querySelectorAll('[data-grid]')].map(grid => {
     }))
 })"""
 
-# A page is long because its code and formulas repeat a few kinds of words: three of each remain.
+# A page is long because a few kinds of words repeat, in code, formulas, tables, the list of all
+# pages: three of each kind remain.
 THIN_OUT = """() => {
     const seen = {}
-    for (const word of document.querySelectorAll('pre span, .katex-html *, .mh-figure text')) {
-        if (word.children.length || !word.isConnected) continue
+    const words = 'pre span, .katex, .mh-figure text, td, .md-nav__link'
+    for (const word of document.querySelectorAll(words)) {
+        if (!word.isConnected || word.matches('pre *, svg *') && word.children.length) continue
         let kind = ''
         for (let each = word, up = 0; each && up < 5; each = each.parentElement, up++)
-            kind += `${each.tagName}.${each.getAttribute('class')} `
+            kind += `${each.tagName}.${each.getAttribute('class')}.${each.getAttribute('style')} `
         if ((seen[kind] = (seen[kind] ?? 0) + 1) > 3) word.remove()
     }
 }"""

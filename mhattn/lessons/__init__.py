@@ -3,6 +3,7 @@
 - `tasks`: tokens that are linked, and a model of one layer that gathers them.
 - `lookup`: tasks that a head of a known kind solves, and a model that has to find it.
 - `recall`: names that get values and are asked for them.
+- `files`: texts, measurements, runs and trained models that chapters read.
 
 Word lists, sizes and seeds are those of the chapters, and change with them.
 """
@@ -18,9 +19,11 @@ NAMES = {
         "previous_tokens repeated_tokens train_together"
     ),
     "recall": "RecallModel named_values shares_right train_recall",
+    "files": "data_file",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.lessons.files import *
     from mhattn.lessons.lookup import *
     from mhattn.lessons.recall import *
     from mhattn.lessons.tasks import *

@@ -185,9 +185,9 @@ def load_e5(path: str | PathLike[str]) -> tuple[Encoder, "Tokenizer"]:
         FileNotFoundError: there is no such file.
 
     Examples:
-        >>> from pathlib import Path
-        >>> path = Path(".cache/models/e5-small-q4.bin")
-        >>> if path.exists():  # python scripts/models.py fetches it
+        >>> from mhattn.lessons.files import cache_folder
+        >>> path = cache_folder() / "models" / "e5-small-q4.bin"
+        >>> if path.exists():  # mhattn.lessons.data_file fetches it
         ...     model, tokenizer = load_e5(path)
         ...     assert model.embedding.weight.shape == (250037, 384)
     """

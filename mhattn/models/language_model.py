@@ -257,9 +257,9 @@ def load_gguf(path: str | PathLike[str]) -> tuple[LanguageModel, "Tokenizer"]:
         FileNotFoundError: there is no such file.
 
     Examples:
-        >>> from pathlib import Path
-        >>> path = Path(".cache/models/SmolLM2-135M-Instruct.Q4_1.gguf")
-        >>> if path.exists():  # python scripts/models.py fetches it
+        >>> from mhattn.lessons.files import cache_folder
+        >>> path = cache_folder() / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+        >>> if path.exists():  # mhattn.lessons.data_file fetches it
         ...     model, tokenizer = load_gguf(path)
         ...     assert model.embedding.weight.shape == (49152, 576)
     """

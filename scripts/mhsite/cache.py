@@ -1,6 +1,6 @@
 """The folder that all clones of this project share: results of stories, and trained models.
 
-It is the user's cache folder, or the one that the variable MHATTN_CACHE names. A result lies there
+It is that of `mhattn.lessons.files`, which the variable MHATTN_CACHE moves. A result lies there
 whole or not at all: what a run wrote, and a manifest with the hash of each file.
 """
 
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
-import platformdirs
-
+from mhattn.lessons.files import cache_folder
 from mhsite.source import SourceError
 
-HOME = Path(os.environ.get("MHATTN_CACHE") or platformdirs.user_cache_dir("mhattn")).absolute()
+HOME = cache_folder()
 KEPT = 32  # contents of a story, and environments of a content, the newest first
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from mhattn.lessons.files import located
 from mhsite import cache, models
 from mhsite.source import LABS, ROOT, STORIES
 
@@ -43,7 +44,7 @@ UNDER_ANOTHER_NAME = re.compile(r"\bimport mhattn as\b")
 LINE = re.compile(r"^(?:>>> |\.\.\. )? *(?:from|import) (\w+(?:[\w.]*, *\w+)*)", re.M)
 LIGHT = sys.stdlib_module_names - {"importlib"} | {"numpy", "matplotlib", "mhattn"}
 WATCHED = {"tables", "plots"}  # by `mhsite.grids`, which computes with what they show
-DATA = re.compile(r"\bdocs/data/[\w./-]*\w")
+DATA = re.compile(r'\bdata_file\(\s*f?"((?:texts|runs|measured)/[\w./-]*)')
 
 # What makes one processor add and round as another would, under each kind's name.
 ARITHMETIC = {
@@ -198,8 +199,8 @@ def _imports(module: str) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
 
 
 def data_of(text: str) -> list[Path]:
-    """The files of docs/data that a story names, and those in folders that it names."""
-    named = (ROOT / name for name in sorted(set(DATA.findall(text))))
+    """The data that a story reads by name, or of a name that it makes the files of its folder."""
+    named = (located(name) for name in sorted(set(DATA.findall(text))))
     found = [[path] if path.is_file() else sorted(path.glob("*")) for path in named]
     return [path for paths in found for path in paths if path.is_file()]
 

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from mhattn.lessons.files import DEVICE
 from mhsite import slices
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT, SourceError, of_file
 
 FOLDER = DOCS / "data" / "measured"
-OF_TEXT = "amd-epyc-family-25-model-17-4f0e29"  # the device of the text: its tables come first
 FIRST = {"en": ", which the text is about", "zh": "（正文所说的设备）"}
 MEASURED = {  # all else stands in the file
     "en": "Measured on {device}, threads: {threads}, torch {torch}, {date}. {what}. "
@@ -161,7 +161,7 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
     devices = of_devices(name, len(headings))
     for file, measured in devices:
         about, path = measured["provenance"], f"data/measured/{file.parent.name}/{file.name}"
-        which = FIRST[language] if file.parent.name == OF_TEXT else ""
+        which = FIRST[language] if file.parent.name == DEVICE else ""
         tables.append(f"**{about['device']}**{which}\n{{ .mh-device }}")
         own = headings_of(measured["columns"], devices[0][1]["columns"], headings)
         tables.append(table_of(measured, own))
@@ -175,7 +175,7 @@ def of_devices(name: str, columns: int) -> list[tuple[Path, dict]]:
     Others have the same columns, except for the numbers in their names: ``n = 4096`` may be
     ``n = 32768`` there, and there may be more or fewer of these.
     """
-    there = sorted(files(name), key=lambda file: file.parent.name != OF_TEXT)
+    there = sorted(files(name), key=lambda file: file.parent.name != DEVICE)
     devices = [(file, found(file)) for file in there]
     if not devices:
         raise SourceError(f"there is no docs/data/measured/<device>/{name}.json")

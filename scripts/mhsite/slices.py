@@ -17,7 +17,13 @@ from mhsite import keys
 from mhsite.source import ROOT, free_names
 
 SCRIPTS = ROOT / "scripts"
-REFUSES = {"mhattn.core.checks", "mhattn.costs.integers"}  # they raise, or change nothing
+# They refuse, or find a file; what is computed they do not change.
+LEFT_OUT = {
+    "mhattn.core.checks",
+    "mhattn.costs.integers",
+    "mhattn.lessons.files",
+    "mhsite.models",
+}
 SETS = "torch.set_"  # a bare call that changes all that follows, as `torch.set_default_dtype`
 
 
@@ -99,7 +105,7 @@ def _places(
         modules = {next((m for m in several if _file(m).is_file()), "")} - {""}
     else:
         modules = set()
-    for module in sorted(modules - REFUSES):
+    for module in sorted(modules - LEFT_OUT):
         if len(modules) == 1 and module.split(".")[-1] != address[-1]:
             yield module, [address[-1]]
         else:  # the module itself: what is used are its attributes

@@ -5,9 +5,10 @@ import json
 import pytest
 import torch
 from measuring import counters
-from mhsite import measured
 
-FILE = measured.FOLDER / measured.OF_TEXT / "counters.json"
+from mhattn.lessons import data_file
+
+FILE = data_file("measured/counters.json")
 MEASURED = json.loads(FILE.read_text(encoding="utf-8"))
 FOUND = {row[0]: dict(zip(counters.COUNTERS, row[1:], strict=False)) for row in MEASURED["rows"]}
 

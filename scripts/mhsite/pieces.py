@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 
-from mhsite import calculator, cells, data, katex, notices, results
+from mhsite import calculator, cells, data, katex, models, notices, release, results
 from mhsite.page import Block, Page, read, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -21,6 +21,8 @@ DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
 }
+COLAB = {"en": "Open in Colab", "zh": "在 Colab 中打开"}
+READS = {"en": "reads a model of {} MB", "zh": "读取 {} MB 的模型"}
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md")
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
@@ -119,10 +121,14 @@ def about(page: Page, address: Callable[[str], str]) -> str:
     if page.needs:
         word, comma = NEEDS[page.language]
         parts.append(word + comma.join(_link(name, page, address) for name in page.needs))
-    if page.has_code:
+    if page.has_code and page.name != "index.md":
         up = address("downloads/" + page.name.removesuffix(".md"))
         links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
         parts.append(DOWNLOADS[page.language].format(*links))
+        if colab := release.colab(page):
+            parts.append(f'<a href="{colab}">{COLAB[page.language]}</a>')
+        if size := sum(model.megabytes for model in models.of_page(page)):
+            parts.append(READS[page.language].format(size))
     line = f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
     up = "" if page.language == "en" else "../"
     return line + notices.of(page, address(f"{up}progress.txt"))

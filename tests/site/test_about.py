@@ -1,7 +1,7 @@
 """The line below a page's title: minutes, what it needs, downloads."""
 
 import pytest
-from mhsite import extension, page, pieces
+from mhsite import extension, page, pieces, release
 from mhsite.source import DOCS, Section, SourceError
 
 SECTION = '```pycon\n--8<-- "attention.pycon:mix"\n```\n'
@@ -58,7 +58,9 @@ def test_line_in_both_languages():
     assert made.startswith('<p class="mh-about">约 1 分钟 · 先读：<a href="attention/">')
     assert "</a>、<a" in made
     assert made.endswith('自己运行：<a href="downloads/masks.ipynb" download>笔记本</a> · '
-                         '<a href="downloads/masks.py" download>脚本</a></p>')  # fmt: skip
+                         '<a href="downloads/masks.py" download>脚本</a> · '
+                         f'<a href="{release.colab(page.read(DOCS / "zh" / "masks.md"))}">'
+                         '在 Colab 中打开</a></p>')  # fmt: skip
 
 
 def test_what_is_looked_up_takes_no_time():
@@ -75,3 +77,17 @@ def test_a_page_that_is_not_there_is_an_error_with_its_line():
 def test_both_languages_need_the_same():
     made = parse("# T { #t }\n\n<!-- needs attention.md masks.md -->\n")
     assert [part.value for part in page.skeleton(made)][1:] == ["attention.md masks.md"]
+
+
+def test_home_offers_no_downloads():
+    """Its code is two pictures; what a newcomer should click is something else."""
+    assert line("en", "index.md", "# T { #t }\n\n" + SECTION) == ""
+
+
+def test_a_page_says_which_model_it_reads(monkeypatch):
+    code = '>>> p = data_file("models/e5-small-q4.bin")'
+    section = Section(DOCS / "a.pycon", "mix", 1, code)
+    monkeypatch.setattr(page, "shown_section", lambda reference, language: section)
+    assert line("en", "masks.md", "# T { #t }\n\n" + SECTION).endswith(
+        ">Open in Colab</a> · reads a model of 72 MB</p>"
+    )

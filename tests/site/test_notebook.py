@@ -1,0 +1,212 @@
+"""A page as a notebook and a script: nothing of it is lost, and formulas render anywhere."""
+
+import ast
+import json
+import re
+
+import pytest
+from mhsite import katex, models, notebook, page as pages, release, results
+from mhsite.page import page_paths, parse, read, skeleton, spans
+from mhsite.settings import settings
+from mhsite.source import DOCS, LANGUAGES, Section, SourceError
+
+HOME = "https://site/"
+PAGES = [
+    found
+    for language in LANGUAGES
+    for path in page_paths(language)
+    if (found := read(DOCS / language / path)).has_code
+]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.language}/{page.name}")
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch):
+    """What is filed is taken; a story that has no results prints what its file says."""
+    monkeypatch.setattr(results, "_folders", {})
+    monkeypatch.setattr(results, "_places", {})
+    results.look()
+
+
+def cells_of(page):
+    return json.loads(notebook.notebook(page, HOME))["cells"]
+
+
+def text(cell):
+    return "".join(cell["source"])
+
+
+def prose(page):
+    return "\n\n".join(text(cell) for cell in cells_of(page) if cell["cell_type"] == "markdown")
+
+
+def formulas(page):
+    """All of a page, of its prose, titles and tables, in order of their kinds."""
+    for block in page.walk():
+        if block.kind == "math":
+            yield block.value
+        elif block.kind in ("prose", "heading", "block", "table"):
+            said = block.text if block.kind == "prose" else block.title
+            yield from (span.value for span in spans(said) if span.kind == "math")
+
+
+def seen(tex):
+    """What a reader sees of a formula, drawn by KaTeX: its signs in order."""
+    drawn = re.sub(r"<annotation.*?</annotation>", "", katex.render(tex), flags=re.S)
+    return re.sub(r"<[^>]+>|\s", "", re.search(r"<math.*?</math>", drawn, re.S)[0])
+
+
+def in_notebook(said):
+    """The formulas of a notebook as a MathJax finds them; code has none."""
+    said = re.sub(r"(`+).+?\1|<code>.*?</code>", "", said, flags=re.S)
+    found = re.findall(r"\$\$(.+?)\$\$|(?<!\\)\$(?!\s)((?:\\.|[^$\\])+?)\$", said, re.S)
+    return [display or inline for display, inline in found]
+
+
+@each_page
+def test_no_formula_is_lost_or_red(page):
+    made = in_notebook(prose(page))
+    assert not [tex for tex in made if re.search(r"\\(query|key|value|weights|output)\b", tex)]
+    assert sorted(map(seen, made)) == sorted(map(seen, formulas(page)))
+
+
+@each_page
+def test_no_title_citation_or_figure_is_lost(page):
+    said = prose(page)
+    for block in page.walk():
+        if block.kind in ("heading", "block") and block.title:
+            words = re.sub(r"`+([^`]*)`+|\$[^$]*\$|\s?\[@[^\]]*\]|\]\([^)]*\)", r"\0", block.title)
+            for part in filter(str.strip, re.split(r"\0|[\[\]]", words)):
+                assert part.strip() in said, block.title
+    cited = [part.value for part in skeleton(page) if part.kind == "citation"]
+    works = notebook.data.bibliography()
+    for key in set(cited):
+        assert said.count(f"]({works[key]['url']})") >= cited.count(key), key
+    drawn = {results.drawn(b.section) for b in page.walk() if b.kind == "include"}
+    for part in skeleton(page):
+        if part.kind == "figure" and (name := part.value.split("figures/")[-1]) not in drawn:
+            assert f"({HOME}figures/{name})" in said
+    for sign in ("[@", "--8<--", "/// ", "<!--"):
+        assert sign not in re.sub(r"`[^`]*`", "", said)
+
+
+@each_page
+def test_all_code_is_there_and_says_what_it_needs(page):
+    first, install, *others = cells_of(page)
+    assert text(first).startswith(f"# {page.headings[0].title}\n")
+    assert f"({HOME}{page.url})" in text(first)
+    extras = "[models]" if models.of_page(page) else ""
+    commit = release.commit()
+    wanted = f"mhattn{extras} @ git+{settings()['repo_url']}@{commit}"
+    assert text(install) == f'%pip install --quiet "{wanted}"'
+    codes = [cell for cell in others if cell["cell_type"] == "code"]
+    sections = [block.section for block in page.walk() if block.kind == "include"]
+    assert [ast.dump(ast.parse(text(cell).replace(";", ""))) for cell in codes] == [
+        ast.dump(ast.parse(section.code.replace(";", ""))) for section in sections
+    ]
+    assert [cell["execution_count"] for cell in codes] == list(range(1, len(codes) + 1))
+    script = notebook.script(page, HOME)
+    ast.parse(script)
+    head = script.split("\n\n")[0]
+    assert f"# {page.headings[0].title}\n" in head
+    assert wanted in head
+    assert HOME + page.url in head
+    for model in models.of_page(page):
+        assert f"{model.megabytes} MB" in head
+        assert f"{model.megabytes} MB" in text(first)
+
+
+@pytest.mark.parametrize(
+    ("tex", "plain"),
+    [
+        (r"\query{Q} = X W^Q", "Q = X W^Q"),
+        (r"\sum_j \weights{A_{ij}}\, d\weights{A_{ij}}", r"\sum_j A_{ij}\, dA_{ij}"),
+        (r"\frac{\query{Q}\key{K}^\top}{\sqrt{D}}", r"\frac{QK^\top}{\sqrt{D}}"),
+        (r"\sqrt\query{d}", r"\sqrt d"),
+        (r"x^\weights{ab} \weights{A_{ij}}^2", r"x^{ab} {A_{ij}}^2"),
+        (r"\weights{\alpha}x \query q", r"\alpha x q"),
+        (r"\output{O_{\query{Q}}}", "O_{Q}"),
+        (r"\queryset", r"\queryset"),
+    ],
+)
+def test_a_formula_without_colours(tex, plain):
+    assert notebook.plain_tex(tex) == plain
+
+
+def test_a_brace_without_an_end_is_an_error():
+    with pytest.raises(SourceError, match="has a brace without an end"):
+        notebook.plain_tex(r"\query{Q")
+
+
+TOY = """\
+# Title { #t }
+
+![a line](figures/toy/draw.svg)
+/// caption
+Said of it.
+///
+
+/// details | The code of $x$
+```pycon
+--8<-- "toy.pycon:draw"
+```
+///
+
+/// details | Why `<b>`?
+Because.
+///
+"""
+PRINTED = "one\n| a<b |   x |\n|-----|----:|\n| c   | 1.0 |\ntwo\n"
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    section = Section(DOCS / "stories" / "toy.pycon", "draw", 1, ">>> f(1)\n")
+    monkeypatch.setattr(pages, "shown_section", lambda reference, language: section)
+    monkeypatch.setattr(results, "drawn", lambda section: "toy/draw.svg")
+    monkeypatch.setattr(results, "figure", lambda name, language: f"<svg>{name}</svg>")
+    monkeypatch.setattr(results, "printed", lambda section: PRINTED)
+    return parse(TOY, DOCS / "en" / "masks.md")
+
+
+def test_form_of_a_notebook(toy):
+    _, _, title, code, rest = cells_of(toy)
+    assert text(title) == "**The code of $x$**"
+    assert code["metadata"] == {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]}
+    said = [output.get("text", output.get("data")) for output in code["outputs"]]
+    assert ["".join(said[0]), "".join(said[2])] == ["one\n", "two\n"]
+    assert "<td>1.0</td>" in "".join(said[1]["text/html"])
+    assert "a&lt;b" in "".join(said[1]["text/html"])
+    assert "".join(said[1]["text/plain"]) == "\n".join(PRINTED.split("\n")[1:4])
+    assert "".join(said[3]["image/svg+xml"]) == "<svg>toy/draw.svg</svg>"
+    assert text(rest).startswith("Said of it.\n"), "below what it is about"
+    why = "<details><summary>Why <code>&lt;b&gt;</code>?</summary>\n\nBecause.\n\n</details>"
+    assert text(rest).endswith(why)
+
+
+def test_a_figure_of_elsewhere_is_shown(toy, monkeypatch):
+    monkeypatch.setattr(results, "drawn", lambda section: None)
+    assert f"![a line]({HOME}figures/toy/draw.svg)\n\nSaid of it." in prose(toy)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_home_says_how_to_install_the_package_alone(language):
+    home = (DOCS / language / "index.md").read_text(encoding="utf-8")
+    wanted = f"mhattn @ git+{settings()['repo_url']}"
+    assert f'```bash\npython -m pip install "{wanted}"\n```\n' in home
+
+
+def test_one_setting_says_where_the_package_is(monkeypatch):
+    there = {"extra": {"package": "mhattn{extras}=={version}"}, "repo_url": "x"}
+    monkeypatch.setattr(release, "settings", lambda: there)
+    assert release.requirement("models") == f"mhattn[models]=={release.version}"
+
+
+def test_where_colab_finds_a_notebook(monkeypatch):
+    page = read(DOCS / "zh" / "masks.md")
+    there = {"repo_url": "https://github.com/owner/name"}
+    monkeypatch.setattr(release, "settings", lambda: there)
+    at = "https://colab.research.google.com/github/owner/name/blob/notebooks/zh/masks.ipynb"
+    assert release.colab(page) == at
+    there["repo_url"] = "https://elsewhere.org/owner/name"
+    assert release.colab(page) == "", "Colab reads no other host"

@@ -1,0 +1,152 @@
+"""What is taken away runs alone: the wheel, the source archive, and the pages' code with them."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from mhsite import notebook
+from mhsite.page import page_paths, read
+from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, told_in
+
+from mhattn.lessons import data_file
+from mhattn.lessons.files import cache_folder
+
+# One of each kind: plain, with a measurement, with runs, with a model.
+SAMPLE = ["en/masks.md", "en/roofline.md", "en/delta-rule.md", "zh/browse-heads.md"]
+PAGES = [
+    f"{language}/{path.as_posix()}"
+    for language in LANGUAGES
+    for path in page_paths(language)
+    if read(DOCS / language / path).has_code
+]
+
+
+def run(*command, cwd, **environment):
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The wheel and the source archive."""
+    folder = tmp_path_factory.mktemp("dist")
+    run("-m", "hatchling", "build", "--directory", folder, cwd=ROOT)
+    (wheel,), (source,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    return wheel, source
+
+
+@pytest.fixture(scope="module")
+def alone(built, tmp_path_factory):
+    """Runs Python in an empty folder, with the wheel and nothing of the repository."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = ("-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", folder)
+    run(*pip, built[0], cwd=folder)
+    there = {"PYTHONPATH": str(folder), "MPLBACKEND": "agg", "OMP_NUM_THREADS": "1"}
+    there |= {"MHATTN_CACHE": str(cache_folder()), "KINETO_LOG_LEVEL": "99", "COLUMNS": "80"}
+    where = run("-c", "import mhattn; print(mhattn.__file__)", cwd=folder, **there)
+    assert where.startswith(str(folder))
+    return lambda *command, cwd: run(*command, cwd=cwd, **there)
+
+
+def names(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        return {name for name in files.namelist() if ".dist-info/" not in name}
+
+
+def test_the_wheel_has_the_package_and_what_chapters_read(built):
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "mhattn"]
+    done = subprocess.run(listed, cwd=ROOT, capture_output=True, encoding="utf-8")
+    ours = {name for name in done.stdout.splitlines() if (ROOT / name).is_file()}
+    data = DOCS / "data"
+    files = [p for kind in ("texts", "measured", "runs") for p in (data / kind).rglob("*.*")]
+    ours |= {f"mhattn/lessons/data/{path.relative_to(data).as_posix()}" for path in files}
+    assert names(built[0]) == ours
+    assert built[0].stat().st_size < 1e6
+
+
+def test_the_source_archive_gives_the_same_wheel(built, tmp_path):
+    with tarfile.open(built[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    assert (source / "LICENSE").is_file()
+    run("-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=source)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert names(wheel) == names(built[0])
+
+
+@pytest.mark.parametrize(
+    "name", ["texts/alice.en.txt", "measured/roofline.json", "runs/longer.json"]
+)
+def test_data_is_found_in_the_wheel(alone, name, tmp_path):
+    code = f"from mhattn.lessons import data_file; print(data_file({name!r}))"
+    found = Path(alone("-c", code, cwd=tmp_path).strip())
+    assert not found.is_relative_to(ROOT)
+    assert found.read_bytes() == data_file(name).read_bytes()
+
+
+def said(page):
+    """What a page's code prints, by its story; of a lab nobody knows."""
+    story = STORIES / f"{told_in(page.language, page.name.removesuffix('.md'))}.pycon"
+    if not story.is_file():
+        story = STORIES / page.name.replace(".md", ".pycon")
+    if not story.is_file():
+        return None
+    text = re.sub(r"^# --8<--.*\n", "", story.read_text(encoding="utf-8"), flags=re.M)
+    lines = [line for line in text.splitlines() if not re.match(r"(>>>|\.\.\.)|#|$", line)]
+    return [line.replace("<BLANKLINE>", "") for line in lines]
+
+
+def runs_as_a_script(alone, page, folder):
+    page = read(DOCS / page)
+    (folder / "page.py").write_text(notebook.script(page, "https://site/"), encoding="utf-8")
+    printed = alone("page.py", cwd=folder)
+    if (expected := said(page)) is not None:
+        shown = [line for line in printed.splitlines() if line]
+        assert shown == [line for line in expected if line]
+
+
+@pytest.mark.parametrize("page", SAMPLE)
+def test_a_sample_of_scripts_runs_alone(alone, trained, page, tmp_path):
+    runs_as_a_script(alone, page, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", PAGES)
+def test_every_script_runs_alone(alone, trained, page, tmp_path):
+    runs_as_a_script(alone, page, tmp_path)
+
+
+def runs_as_a_notebook(alone, page, folder):
+    """As a reader runs it, but for the first cell: the package is installed."""
+    made = notebook.notebook(read(DOCS / page), "https://site/").replace("%pip install", "# ")
+    (folder / "page.ipynb").write_text(made, encoding="utf-8")
+    alone("-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", "page.ipynb", cwd=folder)
+
+
+@pytest.mark.parametrize("page", SAMPLE[:2])
+def test_a_sample_of_notebooks_runs_alone(alone, story_results, page, tmp_path):
+    runs_as_a_notebook(alone, page, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", PAGES)
+def test_every_notebook_runs_alone(alone, story_results, page, tmp_path):
+    runs_as_a_notebook(alone, page, tmp_path)
+
+
+def test_what_is_no_file_of_the_chapters_is_refused():
+    for name in ("texts/nosuch.txt", "models/nosuch.bin", "texts", "", "../../pyproject.toml"):
+        with pytest.raises(ValueError, match=re.escape(f"got {name!r}")):
+            data_file(name)

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import mhsite
-from mhsite import build, pieces, publish, serve, with_mkdocs
+from mhsite import build, pieces, publish, release, serve, with_mkdocs
 from mkdocs.plugins import CombinedEvent, event_priority
 
 import mhattn as mhattn  # this clone's, while MkDocs has this folder first among its paths
@@ -24,6 +24,7 @@ def on_config(config):
     language = config.theme["language"]
     config.extra["search_in_parts"] = True
     config.nav = with_mkdocs.navigation(language)
+    config.copyright = release.footer(language)
     config.markdown_extensions.append("mhsite.extension")
     config.mdx_configs["mhsite.extension"] = {"language": language}
     if language == "en" and "only_pages" not in config.extra:

@@ -88,9 +88,12 @@ class Writer:
         self.address = page.up if links == "page" else self.from_source
 
     def whole(self) -> str:
-        """The page, and below it the terms that it explains. A lab has none, being a notebook."""
+        """The page, the terms that it explains, how to cite it; not of a lab, being a notebook."""
         text = self.markdown(self.page.blocks)
-        return text if self.is_lab else f"{text}\n\n{links.terms(self.page)}\n"
+        if self.is_lab:
+            return text
+        cite = pieces.cite(self.page)
+        return f"{text}\n\n{links.terms(self.page)}\n\n" + (self.alone(cite) if cite else "")
 
     @property
     def is_lab(self) -> bool:

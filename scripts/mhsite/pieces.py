@@ -22,6 +22,7 @@ DOWNLOADS = {
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
 }
 COLAB = {"en": "Open in Colab", "zh": "在 Colab 中打开"}
+CITE = {"en": "Cite this page", "zh": "引用本页"}
 READS = {"en": "reads a model of {} MB", "zh": "读取 {} MB 的模型"}
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md")
@@ -132,6 +133,15 @@ def about(page: Page, address: Callable[[str], str]) -> str:
     line = f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
     up = "" if page.language == "en" else "../"
     return line + notices.of(page, address(f"{up}progress.txt"))
+
+
+def cite(page: Page) -> str:
+    """How to cite the page, folded; of what one looks things up in there is nothing to cite."""
+    if page.name.startswith(NOT_READ):
+        return ""
+    entry = escape(release.bibtex(page), quote=False)
+    title = f"<summary>{CITE[page.language]}</summary>"
+    return f'<details class="mh-cite">{title}<pre><code>{entry}</code></pre></details>'
 
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:

@@ -34,6 +34,27 @@ def state(language: str) -> str:
     return f"mhattn {version} ({date():%Y-%m-%d}) · {LICENCE[language]}"
 
 
+def footer(language: str) -> str:
+    """The state in HTML, with a link to the licence."""
+    licence = f'<a href="{settings()["repo_url"]}/blob/main/LICENSE">{LICENCE[language]}</a>'
+    return state(language).replace(LICENCE[language], licence)
+
+
+def bibtex(page: Page) -> str:
+    """How to cite a page, in this state."""
+    below = "" if page.language == "en" else f"{page.language}/"
+    fields = {
+        "title": f"{{{page.headings[0].title}}}",
+        "author": "{The mhattn developers}",
+        "year": f"{date():%Y}",
+        "url": f"{settings()['site_url']}{below}{page.url}",
+        "note": f"mhattn {version}, {date():%Y-%m-%d}",
+    }
+    key = "-".join(["mhattn", *page.name.removesuffix(".md").split("/")])
+    lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
+    return f"@misc{{{key},\n{lines}}}"
+
+
 def requirement(*extras: str) -> str:
     """What pip installs the package from, as ``extra: package`` in mkdocs.yml has it."""
     said = settings()

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from mhsite import build, publish
+from mhsite import build, publish, release
 from mhsite.settings import settings
 from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
 
@@ -47,6 +47,7 @@ def stage(language: str, folder: Path) -> None:
     chosen = {name: value for name, value in settings(language).items() if name not in UNKNOWN}
     home = chosen["site_url"] + ("" if language == "en" else f"{language}/")
     chosen |= {"site_url": home, "docs_dir": "docs", "site_dir": "site"}
+    chosen["copyright"] = release.footer(language)
     ours = {"language": language, "links": "source"}
     chosen["markdown_extensions"]["mhsite.extension"] = ours
     chosen["theme"]["custom_dir"] = "theme"

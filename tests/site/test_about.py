@@ -1,8 +1,13 @@
 """The line below a page's title: minutes, what it needs, downloads."""
 
+import re
+import tomllib
+
 import pytest
+import yaml
 from mhsite import extension, page, pieces, release
-from mhsite.source import DOCS, Section, SourceError
+from mhsite.settings import settings
+from mhsite.source import DOCS, ROOT, Section, SourceError
 
 SECTION = '```pycon\n--8<-- "attention.pycon:mix"\n```\n'
 CODE = ">>> x = 1\n>>> for i in x:\n...     print(i)\n1\n2\n3\n>>> x\n>>> x\n>>> x"  # 6 lines
@@ -91,3 +96,29 @@ def test_a_page_says_which_model_it_reads(monkeypatch):
     assert line("en", "masks.md", "# T { #t }\n\n" + SECTION).endswith(
         ">Open in Colab</a> · reads a model of 72 MB</p>"
     )
+
+
+def test_a_page_says_how_to_cite_it():
+    made = pieces.cite(page.read(DOCS / "zh" / "masks.md"))
+    title = page.read(DOCS / "zh" / "masks.md").headings[0].title
+    assert "<summary>引用本页</summary>" in made
+    assert f"@misc{{mhattn-masks,\n  title = {{{{{title}}}}},\n" in made
+    assert f"  url = {{{settings()['site_url']}zh/masks/}},\n" in made
+    entry = re.search("<code>(.*)</code>", made, re.S)[1]
+    assert entry.count("{") == entry.count("}")
+    assert pieces.cite(page.read(DOCS / "en" / "glossary.md")) == ""
+
+
+def test_version_date_and_licence_are_those_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    asked = settings()
+    assert cited["version"] == project["version"] == release.version
+    assert cited["license"] == project["license"]
+    assert cited["authors"] == project["authors"]
+    assert cited["url"] == asked["site_url"]
+    assert cited["repository-code"] == asked["repo_url"]
+    for language, licence in (("en", "MIT licence"), ("zh", "MIT 许可证")):
+        made = release.footer(language)
+        assert made.startswith(f"mhattn {project['version']} ({release.date():%Y-%m-%d}) · <a ")
+        assert made.endswith(f'/blob/main/LICENSE">{licence}</a>')

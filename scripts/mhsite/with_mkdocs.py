@@ -18,7 +18,6 @@ from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
 
 from mhsite import build, cells, pieces, results
-from mhsite.notebook import HEAD as NOT_PAGE
 from mhsite.page import Block, Page, language as language_of, page_paths, read
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT
@@ -108,10 +107,13 @@ def lab(made: str, notebook, config) -> str:
     sections = (block for block in page.walk() if block.kind == "include")
     alts = {block.value.split("figures/")[-1]: block.title for block in page.walk()}
     for cell in BeautifulSoup(made, "html.parser").select(".jp-Notebook-cell[id]"):
-        if cell["id"].removeprefix("cell-id=") in NOT_PAGE:
+        name = cell["id"].removeprefix("cell-id=")
+        if name == "install":
             continue
         if prose := cell.select_one(".jp-RenderedMarkdown"):
             text = _with_formulas(prose.decode_contents())
+            if name == "about":  # the page says below its title what it needs
+                text = text.partition("</h1>")[0] + "</h1>"
             parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
             continue
         block = next(sections)

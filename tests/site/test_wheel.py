@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from mhsite import notebook
+from mhsite import notebook, results
 from mhsite.page import page_paths, read
 from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, told_in
 
@@ -24,6 +24,14 @@ PAGES = [
     for path in page_paths(language)
     if read(DOCS / language / path).has_code
 ]
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs(monkeypatch):
+    """Code needs no results: what it prints stands in its story."""
+    monkeypatch.setattr(results, "_folders", {})
+    monkeypatch.setattr(results, "_places", {})
+    results.look()
 
 
 def run(*command, cwd, **environment):
@@ -136,13 +144,13 @@ def runs_as_a_notebook(alone, page, folder):
 
 
 @pytest.mark.parametrize("page", SAMPLE[:2])
-def test_a_sample_of_notebooks_runs_alone(alone, story_results, page, tmp_path):
+def test_a_sample_of_notebooks_runs_alone(alone, trained, page, tmp_path):
     runs_as_a_notebook(alone, page, tmp_path)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("page", PAGES)
-def test_every_notebook_runs_alone(alone, story_results, page, tmp_path):
+def test_every_notebook_runs_alone(alone, trained, page, tmp_path):
     runs_as_a_notebook(alone, page, tmp_path)
 
 

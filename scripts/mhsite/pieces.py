@@ -141,7 +141,7 @@ def cite(page: Page) -> str:
         return ""
     entry = escape(release.bibtex(page), quote=False)
     title = f"<summary>{CITE[page.language]}</summary>"
-    return f'<details class="mh-cite">{title}<pre><code>{entry}</code></pre></details>'
+    return f"<details>{title}<pre><code>{entry}</code></pre></details>"
 
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:

@@ -24,7 +24,10 @@ NAMES = {
     "layer_costs": "LayerCost",
     "layer_peaks": "peak_activation_bytes training_peak_bytes",
     "hardware": "Accelerator known_accelerator known_accelerators",
-    "model_sizes": "IndexSizes LatentSizes LayerSizes MlpSizes ModelSizes known_model known_models",
+    "model_sizes": (
+        "CompressedSizes IndexSizes LatentSizes LayerSizes MlpSizes ModelSizes "
+        "known_model known_models"
+    ),
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does

@@ -18,6 +18,7 @@ from mhattn.costs.model_costs import ModelCost, model_cost
 from mhattn.costs.serving import ServingCost, kind_cost, mlp_weights, serving_cost
 
 __all__ = [
+    "CompressedSizes",
     "IndexSizes",
     "LatentSizes",
     "LayerSizes",
@@ -65,6 +66,24 @@ class IndexSizes:
     num_heads: int
     head_dim: int
     top_keys: int
+
+
+@dataclass(frozen=True)
+class CompressedSizes:
+    """The sizes of attention that keeps one vector for several tokens (DeepSeek-V4).
+
+    The vector is key and value at once, for all heads. Beside a window of single tokens, a layer
+    keeps one for each ``every`` tokens (see `LayerSizes`), which a gate mixes.
+
+    Attributes:
+        q_lora_rank: width of the latent that queries are computed from.
+        o_lora_rank: width that the output of each group of heads is projected to.
+        output_groups: how many groups of heads there are.
+    """
+
+    q_lora_rank: int
+    o_lora_rank: int
+    output_groups: int
 
 
 @dataclass(frozen=True)
@@ -122,11 +141,16 @@ class LayerSizes:
         layers: how many.
         num_heads: number of heads of the query; in linear attention, of the value.
         num_kv_heads: number of heads of the key and value; in linear attention, of the key.
-        head_dim: width of a head.
+        head_dim: width of a head's query and key.
         numbers: what a layer caches of each token.
         window: how many tokens the window or the chunk holds.
         state: numbers that a layer keeps, however long the sequence.
         shared: whether the layers read the cache of others, and so keep nothing.
+        v_head_dim: width of a head's value. None: that of its key.
+        gate_rank: width of the latent that a linear layer's gates are computed from. None: none.
+        indexed: whether an indexer chooses the keys, in a model where not all layers have one.
+        every: how many tokens are kept together as well, as ``together`` numbers.
+        together: numbers of each ``every`` tokens, in a layer that compresses.
 
     Raises:
         ValueError: by `kept`, if there are no tokens.
@@ -141,6 +165,11 @@ class LayerSizes:
     window: int | None = None
     state: int = 0
     shared: bool = False
+    v_head_dim: int | None = None
+    gate_rank: int | None = None
+    indexed: bool = False
+    every: int = 1
+    together: int = 0
 
     def kept(self, tokens: int) -> int:
         """Count the numbers that all these layers keep of a sequence; of a chunk, its full room.
@@ -164,7 +193,8 @@ class LayerSizes:
         """
         check.positive(tokens=tokens)
         seen = tokens if self.window is None else min(tokens, self.window)
-        return self.layers * (seen * self.numbers + self.state)
+        older = tokens // self.every * self.together
+        return self.layers * (seen * self.numbers + older + self.state)
         # --8<-- [end:layers]
 
 
@@ -208,6 +238,7 @@ class ModelSizes:
         published_parameters: how many parameters the model has, by ``published_source``.
         published_source: its address.
         differs: why `parameters` counts something else than is published, by more than 2 %.
+        compressed: the sizes of attention with one vector for several tokens. None: it has none.
 
     Raises:
         ValueError: by a method or `attention_parameters`, as each says.
@@ -246,6 +277,7 @@ class ModelSizes:
     published_parameters: int | None = None
     published_source: str | None = None
     differs: str | None = None
+    compressed: CompressedSizes | None = None
 
     @property
     def query_width(self) -> int:
@@ -264,8 +296,11 @@ class ModelSizes:
 
     @property
     def v_head_dim(self) -> int:
-        """Width of a head's value, which is ``head_dim`` but in latent attention."""
-        return self.latent.v_head_dim if self.latent else self.head_dim
+        """Width of a head's value; of `mixed`, in most layers with softmax."""
+        if self.latent:
+            return self.latent.v_head_dim
+        narrow = (kind.v_head_dim for kind in self.mixed if kind.sees != "state")
+        return next(filter(None, narrow), self.head_dim)
 
     @property
     def attention(self) -> str:
@@ -280,8 +315,8 @@ class ModelSizes:
     def countable(self) -> bool:
         """Whether `model_cost` can count it: one kind of layers, with or without a window.
 
-        Not an encoder-decoder, a mixture (linear layers, chunks, two sizes of heads, shared
-        caches), nor a model that chooses its keys.
+        Not an encoder-decoder, a mixture (linear layers, chunks, two sizes of heads, shared or
+        compressed caches), nor a model that chooses its keys.
         """
         return not (self.kind == "encoder-decoder" or self.mixed or self.index)
 
@@ -322,6 +357,8 @@ class ModelSizes:
             row = self.latent.kv_lora_rank + self.latent.qk_rope_head_dim
             row += self.index.head_dim if self.index else 0  # a second key that all share
             return kv_cache_numbers(1, row, 0)
+        if self.compressed:  # a row as well, key and value at once
+            return kv_cache_numbers(1, self.head_dim, 0)
         return kv_cache_numbers(self.num_kv_heads, self.head_dim, self.head_dim)
 
     # --8<-- [end:cached]
@@ -368,25 +405,52 @@ class ModelSizes:
 
     def _projections(self, kind: LayerSizes) -> int:
         """Weights of the projections of all layers of a kind."""
-        width = kind.num_heads * kind.head_dim
-        if kind.sees == "state":  # query and key; value, gate, output; two numbers for each head
+        queries = kind.num_heads * kind.head_dim
+        values = kind.num_heads * (kind.v_head_dim or kind.head_dim)
+        if kind.sees == "state":  # query and key; value and output; gates
             pair = 2 * kind.num_kv_heads * kind.head_dim
-            each = self.embed_dim * (pair + 3 * width + 2 * kind.num_heads)
+            each = self.embed_dim * (pair + 2 * values) + self._gates(kind, values)
         elif self.latent:
             each = latent_parameters(self.embed_dim, self.num_heads, **asdict(self.latent))
             each += self._indexer()
+        elif self.compressed:
+            each = self._compressing(kind, self.compressed)
         else:
-            kept = 0 if kind.shared else 2 * kind.num_kv_heads * kind.head_dim
-            each = self.embed_dim * ((3 if self.output_gate else 2) * width + kept)
+            key_and_value = kind.head_dim + (kind.v_head_dim or kind.head_dim)
+            kept = 0 if kind.shared else kind.num_kv_heads * key_and_value
+            gate = values if self.output_gate else 0
+            each = self.embed_dim * (queries + values + gate + kept)
+            each += self._indexer() if kind.indexed else 0
         return kind.layers * each
 
+    def _gates(self, kind: LayerSizes, values: int) -> int:
+        """One of the output and two numbers for each head; or two by way of a latent, and one."""
+        if kind.gate_rank is None:
+            return self.embed_dim * (values + 2 * kind.num_heads)
+        return 2 * kind.gate_rank * (self.embed_dim + values) + self.embed_dim * kind.num_heads
+
+    def _compressing(self, kind: LayerSizes, sizes: CompressedSizes) -> int:
+        """Queries, the row, the output in groups; what mixes ``every`` tokens, and its gate."""
+        wide = kind.num_heads * kind.head_dim
+        each = self.embed_dim * (sizes.q_lora_rank + kind.head_dim) + sizes.q_lora_rank * wide
+        each += sizes.o_lora_rank * (wide + sizes.output_groups * self.embed_dim)
+        if kind.every == 1:
+            return each
+        rows, overlap = kind.head_dim, 1
+        if kind.indexed and self.index:  # its key is mixed too; each token goes into two rows
+            rows, overlap = rows + self.index.head_dim, 2
+            each += self._indexer() - self.embed_dim * self.index.head_dim
+        return each + 2 * overlap * self.embed_dim * rows
+
     def _indexer(self) -> int:
-        """Its queries, from their latent; a key and a weight for each head, from the input."""
-        if not (self.index and self.latent):
+        """Its queries and key; beside a latent, a weight for each head as well."""
+        if self.index is None:
             return 0
-        rank = self.latent.q_lora_rank or self.embed_dim
+        low = self.latent or self.compressed
+        rank = (low and low.q_lora_rank) or self.embed_dim
         queries = rank * self.index.num_heads * self.index.head_dim
-        return queries + self.embed_dim * (self.index.head_dim + self.index.num_heads)
+        weights = self.index.num_heads if low else 0
+        return queries + self.embed_dim * (self.index.head_dim + weights)
 
     def kv_cache_bytes_per_token(self, bytes_per_number: int = 2) -> int:
         """Bytes that one token adds to the KV cache, in all layers, as long as no window is full.
@@ -409,7 +473,8 @@ class ModelSizes:
             131072
         """
         check.positive(bytes_per_number=bytes_per_number)
-        kept = sum(kind.layers * kind.numbers for kind in self.layer_kinds)
+        kinds = self.layer_kinds
+        kept = sum(kind.layers * (kind.numbers + kind.together // kind.every) for kind in kinds)
         return kept * bytes_per_number
 
     def kv_cache_bytes(self, tokens: int, bytes_per_number: int = 2) -> int:
@@ -551,7 +616,7 @@ def known_models() -> tuple[str, ...]:
 
     Examples:
         >>> len(known_models())
-        92
+        106
     """
     return tuple(_models())
 
@@ -606,18 +671,27 @@ def _model(name: str, table: dict[str, Any]) -> ModelSizes:
         table["mlp"] = MlpSizes(**table["mlp"])
     if "index" in table:
         table["index"] = IndexSizes(**table["index"])
-    mixed = tuple(_layers(table["num_heads"], **kind) for kind in table.pop("mixed", ()))
+    if "compressed" in table:
+        table["compressed"] = CompressedSizes(**table["compressed"])
+    kinds = table.pop("mixed", ())
     more = tuple(table.pop("more_sources", ()))
-    return ModelSizes(name=name, **table, mixed=mixed, more_sources=more)
+    model = ModelSizes(name=name, **table, more_sources=more)
+    return replace(model, mixed=tuple(_layers(model, **kind) for kind in kinds))
 
 
-def _layers(model_heads: int, num_heads: int | None = None, **table: Any) -> LayerSizes:
+def _layers(model: ModelSizes, num_heads: int | None = None, **table: Any) -> LayerSizes:
     """One kind of a mixture: its cache, or its state, follows from its heads."""
-    sizes = LayerSizes(num_heads=num_heads or model_heads, numbers=0, **table)
+    sizes = LayerSizes(num_heads=num_heads or model.num_heads, numbers=0, **table)
+    value = sizes.v_head_dim or sizes.head_dim
     if sizes.sees == "state":  # a matrix for each head
-        return replace(sizes, state=sizes.num_heads * sizes.head_dim**2)
+        return replace(sizes, state=sizes.num_heads * sizes.head_dim * value)
     if sizes.shared:
         return sizes
-    return replace(
-        sizes, numbers=kv_cache_numbers(sizes.num_kv_heads, sizes.head_dim, sizes.head_dim)
-    )
+    key = model.index.head_dim if model.index and sizes.indexed else 0  # the indexer's
+    if sizes.every > 1:
+        row = kv_cache_numbers(1, sizes.head_dim, 0)
+        return replace(sizes, numbers=row, together=row + key)
+    if model.latent or model.compressed:
+        return replace(sizes, numbers=model.cached_per_layer)
+    numbers = kv_cache_numbers(sizes.num_kv_heads, sizes.head_dim, value)
+    return replace(sizes, numbers=numbers + key)

@@ -37,6 +37,10 @@ EXTRAS = {
 EXTRAS["en"] |= {"index": "{} chosen keys", "bare": "{} layers without positions"}
 EXTRAS["zh"] |= {"index": "选出 {} 个键", "bare": "{} 层不带位置"}
 EXTRAS["en"]["part"], EXTRAS["zh"]["part"] = "{} numbers turned", "旋转 {} 个数"
+LONG = 131_072  # tokens: 128k
+# The columns of known models; docs/assets/known-models.js has their names in the address.
+COLUMNS = ["model", "heads", "kv-heads", "size", "layers", "width", "parameters", "active"]
+COLUMNS += ["context", "token", "long", "layers-see", "rotary-base", "also", "source"]
 
 
 def bibliography() -> dict[str, dict]:
@@ -105,10 +109,12 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
 
 
 def models_markdown(headings: list[str], language: str) -> str:
-    """A row for each known model: an anchor, sizes, cache, kinds of layers, and its source."""
+    """A row for each known model: an anchor, sizes, caches, kinds of layers, and its source."""
+    if len(headings) != len(COLUMNS):
+        raise SourceError(f"models has {len(COLUMNS)} columns, got headings {headings}")
+    named = zip(COLUMNS, headings, strict=True)
+    headings = [f'<span data-column="{name}">{heading}</span>' for name, heading in named]
     rows = [model_row(known_model(name), language) for name in known_models()]
-    if len(headings) != len(rows[0]):
-        raise SourceError(f"models has {len(rows[0])} columns, got headings {headings}")
     return table_markdown(headings, rows)
 
 
@@ -121,18 +127,23 @@ def model_row(model, language: str) -> list[str]:
     kv_heads = ", ".join(dict.fromkeys(str(kind.num_kv_heads) for kind in softmax))
     head_dim = ", ".join(dict.fromkeys(str(kind.head_dim) for kind in softmax))
     if model.latent:
-        kv_heads, head_dim = "–", f"{head_dim} / {model.v_head_dim}"
+        kv_heads = "–"
+    if model.v_head_dim != model.head_dim:
+        head_dim += f" / {model.v_head_dim}"
+    experts = " MoE" if model.mlp and model.mlp.experts else ""
+    about = f"{model.family} {model.attention} {model.kind}{experts}"  # a reader may filter by it
     kept = model.kv_cache_bytes_per_token() / 1024
     return [
-        f'<span class="mh-model" id="{model.name}">{model.title}</span>',
+        f'<span class="mh-model" id="{model.name}" data-is="{about}">{model.title}</span>',
         str(model.num_heads),
         kv_heads,
         head_dim if model.splits_width else f"**{head_dim}**",
-        f"{kept:.1f}".removesuffix(".0") if kept else "–",
         str(model.layers),
         str(model.embed_dim),
-        _parameters(model),
+        *_parameters(model),
         f"{model.context / 1024:g}" if model.context else "–",
+        f"{kept:.1f}".removesuffix(".0") if kept else "–",
+        _long_cache(model),
         _seen(model, language),
         _rotary_bases(model),
         _extras(model, language) or "–",
@@ -141,24 +152,34 @@ def model_row(model, language: str) -> list[str]:
     ]
 
 
-def _parameters(model) -> str:
-    """In billions, counted; of a mixture of experts also what a token uses: ``671 / 37.6``.
+def _long_cache(model) -> str:
+    """GiB of one sequence of 128k tokens; a table of learned positions has no room for them."""
+    if model.kind == "encoder" or model.learned_positions:
+        return "–"
+    return _three_digits(model.kv_cache_bytes(LONG) / 2**30)
+
+
+def _parameters(model) -> tuple[str, str]:
+    """In billions, counted: all, and those that a token uses.
 
     Where the count is known to differ, as published; italic. It links to what was published.
     """
     if model.mlp is None or model.vocabulary is None or model.tied is None:
-        return "–"
-    said = _billions(model.parameters())
-    if model.mlp.experts:
-        said += f" / {_billions(model.parameters(active=True))}"
+        return "–", "–"
+    said, active = (_billions(model.parameters(active=active)) for active in (False, True))
     if model.differs:
         said = f"*{_billions(model.published_parameters)}*"
-    return f"[{said}]({model.published_source})" if model.published_source else said
+        active = active if model.mlp.experts else "–"
+    return f"[{said}]({model.published_source})" if model.published_source else said, active
 
 
 def _billions(number: int) -> str:
-    """Three digits, without an exponent: ``1030``, ``0.124``."""
-    return f"{float(f'{number / 1e9:.3g}'):g}"
+    return _three_digits(number / 1e9)
+
+
+def _three_digits(number: float) -> str:
+    """Without an exponent: ``1030``, ``0.124``."""
+    return f"{float(f'{number:.3g}'):g}"
 
 
 def _seen(model, language: str) -> str:
@@ -166,6 +187,7 @@ def _seen(model, language: str) -> str:
     words = SEEN[language]
     parts = [
         f"{kind.layers} × {words[kind.sees].format(kind.window)}"
+        + (f" + {kind.every}:1" if kind.every > 1 else "")
         + (words["shared"] if kind.shared else "")
         for kind in model.layer_kinds
     ]
@@ -183,7 +205,8 @@ def _extras(model, language: str) -> str:
     words = EXTRAS[language]
     found = {"norm": model.qk_norm, "cap": model.soft_cap, "sinks": model.sinks}
     found |= {"index": model.index and model.index.top_keys, "bare": model.layers_without_rope}
-    found["part"] = model.rotary_dim
+    in_latent = model.latent and model.rope_base and model.latent.qk_rope_head_dim
+    found["part"] = model.rotary_dim or in_latent
     said = [words[name].format(value) for name, value in found.items() if value]
     return SEEN[language]["comma"].join(said)
 

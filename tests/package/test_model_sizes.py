@@ -35,9 +35,10 @@ llama-2-7b 32 4096 32 32 128        llama-2-13b 40 5120 40 40 128
 llama-2-70b 80 8192 64 8 128        llama-3.1-8b 32 4096 32 8 128
 llama-3.1-70b 80 8192 64 8 128      llama-3.1-405b 126 16384 128 8 128
 llama-3.2-1b 16 2048 32 8 64        llama-3.2-3b 28 3072 24 8 128
-llama-4-scout 48 5120 40 8 128
+llama-4-scout 48 5120 40 8 128      llama-4-maverick 48 5120 40 8 128
 mistral-7b-v0.1 32 4096 32 8 128    mistral-7b-v0.3 32 4096 32 8 128
 mixtral-8x7b 32 4096 32 8 128       mixtral-8x22b 56 6144 48 8 128
+mistral-large-2 88 12288 96 8 128
 mistral-small-4 36 4096 32 32 128   ministral-3-8b 34 4096 32 8 128
 mistral-large-4 72 6144 64 64 128
 falcon-7b 32 4544 71 1 64           falcon-40b 60 8192 128 8 64
@@ -57,13 +58,19 @@ qwen3-4b 36 2560 32 8 128           qwen3-8b 36 4096 32 8 128
 qwen3-14b 40 5120 40 8 128          qwen3-32b 64 5120 64 8 128
 qwen3-30b-a3b 48 2048 32 4 128      qwen3-235b-a22b 94 4096 64 4 128
 qwen3-next-80b-a3b 48 2048 16 2 256 qwen3.5-35b-a3b 40 2048 16 2 256
+qwen3.5-9b 32 4096 16 4 256         qwen3.5-27b 64 5120 24 4 256
 deepseek-v2 60 5120 128 128 192     deepseek-v3 61 7168 128 128 192
-deepseek-v3.2 61 7168 128 128 192
+deepseek-v3.2 61 7168 128 128 192   deepseek-v4-flash 43 4096 64 1 512
 gpt-oss-20b 24 2880 64 8 64         gpt-oss-120b 36 2880 64 8 64
+olmo-2-7b 32 4096 32 32 128         olmo-2-13b 40 5120 40 40 128
 olmo-3-7b 32 4096 32 32 128         olmo-3-32b 64 5120 40 8 128
-smollm3-3b 36 2048 16 4 128         glm-4.5-air 46 4096 96 8 128
-glm-4.5 92 5120 96 8 128            glm-5 78 6144 64 64 256
-minimax-m2 62 3072 48 8 128         kimi-k2 61 7168 64 64 192
+smollm3-3b 36 2048 16 4 128         phi-4 40 5120 40 10 128
+phi-4-mini 32 3072 24 8 128         glm-4.5-air 46 4096 96 8 128
+glm-4.5 92 5120 96 8 128            glm-4.7-flash 47 2048 20 20 256
+glm-5 78 6144 64 64 256             minimax-m2 62 3072 48 8 128
+minimax-m3 60 6144 64 4 128         kimi-k2 61 7168 64 64 192
+kimi-linear-48b-a3b 27 2304 32 32 192   mimo-v2-flash 48 4096 64 8 192
+nemotron-3-nano-30b-a3b 29 2688 32 2 128
 hy3-preview 80 4096 64 8 128        solar-open-100b 48 4096 64 8 128
 longcat-flash 56 6144 64 64 192     muse-spark-open-816b-a42b 62 8192 128 16 64
 inkling 66 6144 64 16 128           ernie-4.5-0.3b 18 1024 16 2 128
@@ -106,6 +113,13 @@ KIB = {
     "muse-spark-open-816b-a42b": 248,
     "inkling": (55 * 16 + 11 * 8) * 2 * 128 * 2 // 1024,
     "ernie-4.5-0.3b": 18,
+    "deepseek-v4-flash": Fraction((43 * 512 + 21 * (512 + 128) // 4 + 20 * 512 // 128) * 2, 1024),
+    "kimi-linear-48b-a3b": Fraction(7 * (512 + 64) * 2, 1024),
+    "mimo-v2-flash": Fraction((39 * 8 + 9 * 4) * (192 + 128) * 2, 1024),
+    "minimax-m3": Fraction((60 * 2 * 4 * 128 + 57 * 128) * 2, 1024),
+    "nemotron-3-nano-30b-a3b": 6,
+    "qwen3.5-27b": 64,
+    "glm-4.7-flash": Fraction(47 * (512 + 64) * 2, 1024),
     "gemma-4-31b": 50 * 2 * 16 * 256 * 2 // 1024 + 10 * 2 * 4 * 512 * 2 // 1024,
 }
 UNCONVENTIONAL = """
@@ -114,6 +128,8 @@ gemma-3-12b gemma-3-27b qwen3-0.6b qwen3-4b qwen3-32b qwen3-30b-a3b qwen3-235b-a
 deepseek-v3 gpt-3-xl gpt-3-13b gemma-4-e2b gemma-4-e4b gemma-4-26b-a4b gemma-4-31b
 qwen3-next-80b-a3b qwen3.5-35b-a3b deepseek-v3.2 gpt-oss-20b gpt-oss-120b glm-4.5-air glm-4.5 glm-5
 minimax-m2 kimi-k2 mistral-large-4 hy3-preview solar-open-100b longcat-flash inkling ernie-4.5-0.3b
+qwen3.5-27b deepseek-v4-flash glm-4.7-flash minimax-m3 kimi-linear-48b-a3b mimo-v2-flash
+nemotron-3-nano-30b-a3b
 """
 
 
@@ -148,7 +164,7 @@ def test_every_model_is_complete(model):
 def test_titles_differ_and_families_stand_together():
     assert len({model.title for model in KNOWN}) == len(KNOWN)
     families = [family for family, _ in itertools.groupby(m.family for m in KNOWN)]
-    assert len(families) == len(set(families)) == 23
+    assert len(families) == len(set(families)) == 26
 
 
 def test_numbers_that_were_not_read_in_code_are_marked():
@@ -158,6 +174,7 @@ def test_numbers_that_were_not_read_in_code_are_marked():
     libraries = (
         "Lightning-AI/litgpt",
         "karpathy/nanoGPT",
+        "pytorch/torchtitan",
         "huggingface/transformers",
         "THUDM/slime",
     )
@@ -322,6 +339,43 @@ def test_parameters_of_a_mixture_by_hand():
     assert known_model("qwen3-next-80b-a3b").parameters() == by_hand
 
 
+def test_parameters_of_compressed_attention_by_hand():
+    """DeepSeek-V4-Flash, matrix by matrix as its modeling file has them."""
+    queries_and_row = 4096 * 1024 + 1024 * 64 * 512 + 4096 * 512
+    output = 8 * (64 * 512 // 8) * 1024 + 8 * 1024 * 4096  # eight groups of heads, then together
+    plain = queries_and_row + output
+    by_128 = plain + 2 * 4096 * 512  # a value and a gate
+    indexer = 1024 * 64 * 128 + 4096 * 64 + 2 * 4096 * 2 * 128
+    by_4 = plain + 2 * 4096 * 2 * 512 + indexer
+    experts = 257 * 3 * 4096 * 2048 + 4096 * 256
+    by_hand = 2 * plain + 21 * by_4 + 20 * by_128 + 43 * experts + 2 * 129_280 * 4096
+    assert known_model("deepseek-v4-flash").parameters() == by_hand
+
+
+def test_parameters_of_other_mixtures_by_hand():
+    """Gates by way of a latent; values narrower than keys; a state space; an indexer on groups."""
+    wide = 32 * 128
+    recurrent = 2304 * 4 * wide + 2 * (2304 * 128 + 128 * wide) + 2304 * 32
+    latent = 2304 * 32 * 192 + 2304 * 576 + 512 * 32 * 256 + wide * 2304
+    experts = 26 * (257 * 3 * 2304 * 1024 + 2304 * 256) + 3 * 2304 * 9216
+    kimi = 20 * recurrent + 7 * latent + experts + 2 * 163_840 * 2304
+    assert known_model("kimi-linear-48b-a3b").parameters() == kimi
+    full, local = ((64 + heads) * (192 + 128) * 4096 for heads in (4, 8))
+    experts = 47 * (256 * 3 * 4096 * 2048 + 4096 * 256) + 3 * 4096 * 16_384
+    mimo = 9 * full + 39 * local + experts + 2 * 152_576 * 4096
+    assert known_model("mimo-v2-flash").parameters() == mimo
+    space = 2688 * (2 * 64 * 64 + 2 * 8 * 128) + 64 * 64 * 2688 + 2 * 64 * 2688
+    attention = 2688 * 2 * (32 + 2) * 128
+    experts = 23 * ((128 * 1856 + 3712) * 2 * 2688 + 2688 * 128)
+    nemotron = 23 * space + 6 * attention + experts + 2 * 131_072 * 2688
+    assert known_model("nemotron-3-nano-30b-a3b").parameters() == nemotron
+    attention = 6144 * 2 * (64 + 4) * 128
+    indexer = 6144 * (4 * 128 + 128)
+    experts = 57 * (129 * 3 * 6144 * 3072 + 6144 * 128) + 3 * 3 * 6144 * 12_288
+    minimax = 60 * attention + 57 * indexer + experts + 2 * 200_064 * 6144
+    assert known_model("minimax-m3").parameters() == minimax
+
+
 @pytest.mark.parametrize("name", ["falcon-7b", "olmo-3-7b", "transformer-base"])
 def test_what_the_sources_leave_open_is_not_counted(name):
     with pytest.raises(ValueError, match="MLP, vocabulary and tied must be known, not so of "):
@@ -343,7 +397,7 @@ def test_layers_without_a_window():
             assert (model.window, model.global_layers) == (4096, 0)
         elif model.name.startswith("gpt-oss"):  # every second layer
             assert (model.window, 2 * model.global_layers) == (128, model.layers)
-        elif model.name.startswith("olmo"):  # every fourth layer
+        elif model.name.startswith("olmo-3"):  # every fourth layer
             assert (model.window, 4 * model.global_layers) == (4096, model.layers)
         elif model.name.startswith("muse"):  # every fourth layer, counted from the last
             assert (model.window, model.global_layers) == (2048, len(range(61, -1, -4)))
@@ -402,7 +456,26 @@ def inkling():
         yield 2 * (8 if whole else 16) * 128, None if whole else 512
 
 
+def mimo():
+    for layer in range(48):
+        whole = layer == 0 or (layer + 1) % 6 == 0
+        yield (4 if whole else 8) * (192 + 128), None if whole else 129
+
+
 LAYERS = {
+    "llama-4-maverick": (llama_4, 0),
+    "qwen3.5-9b": (lambda: [(0, None)] * 24 + [(2 * 4 * 256, None)] * 8, 24 * 32 * 128 * 128),
+    "qwen3.5-27b": (lambda: [(0, None)] * 48 + [(2 * 4 * 256, None)] * 16, 48 * 48 * 128 * 128),
+    "minimax-m3": (lambda: [(2 * 4 * 128, None)] * 3 + [(2 * 4 * 128 + 128, None)] * 57, 0),
+    "kimi-linear-48b-a3b": (
+        lambda: [(0, None)] * 20 + [(512 + 64, None)] * 7,
+        20 * 32 * 128 * 128,
+    ),
+    "mimo-v2-flash": (mimo, 0),
+    "nemotron-3-nano-30b-a3b": (
+        lambda: [(0, None)] * 23 + [(2 * 2 * 128, None)] * 6,
+        23 * 64 * 64 * 128,
+    ),
     "gemma-4-e2b": (lambda: gemma_4(35, 5, 20, 1 * 256, 1 * 512, 512), 0),
     "gemma-4-e4b": (lambda: gemma_4(42, 6, 18, 2 * 256, 2 * 512, 512), 0),
     "gemma-4-26b-a4b": (lambda: gemma_4(30, 6, 0, 8 * 256, 2 * 512, 1024), 0),
@@ -429,8 +502,18 @@ def test_cache_of_a_mixture_layer_by_layer(name, tokens):
     assert shared == model.layers - len([*layers()])
 
 
+@pytest.mark.parametrize("tokens", [1, 3, 4, 127, 128, 129, 1031, 131_072])
+def test_a_compressed_cache_token_by_token(tokens):
+    """DeepSeek-V4-Flash: rows of the last 128 tokens, of each full four, and of each full 128."""
+    window = len(range(tokens)[-128:]) * 512
+    fours = len([t for t in range(tokens) if t % 4 == 3]) * (512 + 128)  # and a key to index
+    blocks = len([t for t in range(tokens) if t % 128 == 127]) * 512
+    kept = 43 * window + 21 * fours + 20 * blocks
+    assert known_model("deepseek-v4-flash").kv_cache_bytes(tokens) == 2 * kept
+
+
 def test_which_models_have_an_index_or_a_mixture():
-    assert {m.name for m in KNOWN if m.mixed or m.index} == set(LAYERS)
+    assert {m.name for m in KNOWN if m.mixed or m.index} == {*LAYERS, "deepseek-v4-flash"}
     assert vars(known_model("deepseek-v3.2").index) == {
         "num_heads": 64,
         "head_dim": 128,
@@ -439,7 +522,7 @@ def test_which_models_have_an_index_or_a_mixture():
     assert known_model("glm-5").index.num_heads == 32
 
 
-@pytest.mark.parametrize("name", [*LAYERS, "t5-small"])
+@pytest.mark.parametrize("name", [*LAYERS, "deepseek-v4-flash", "t5-small"])
 def test_a_mixture_is_not_countable(name):
     model = known_model(name)
     assert not model.countable
@@ -463,19 +546,29 @@ def test_layers_check_the_length():
 
 def test_scores_and_positions():
     assert {m.name for m in KNOWN if m.soft_cap} == {"gemma-2-2b", "gemma-2-9b", "gemma-2-27b"}
-    assert {m.family for m in KNOWN if m.sinks} == {"gpt-oss"}
+    sinks = {"gpt-oss-20b", "gpt-oss-120b", "mimo-v2-flash", "deepseek-v4-flash"}
+    assert {m.name for m in KNOWN if m.sinks} == sinks
     bare = {m.name: m.layers_without_rope for m in KNOWN if m.layers_without_rope}
-    fourth = {"llama-4-scout": 48 // 4, "smollm3-3b": 36 // 4, "mistral-large-4": 72 // 4}
+    fourth = {
+        "llama-4-scout": 48 // 4,
+        "llama-4-maverick": 48 // 4,
+        "smollm3-3b": 36 // 4,
+        "mistral-large-4": 72 // 4,
+    }
     assert bare == fourth | {"muse-spark-open-816b-a42b": 16}
+    bases = {"gemma-3": 10**6, "gemma-4": 10**6, "mimo": 5 * 10**6, "deepseek-v4": 160_000}
     for model in KNOWN:
-        assert (model.local_rope_base is not None) == model.name.startswith(("gemma-3", "gemma-4"))
-        if model.local_rope_base:
-            assert (model.local_rope_base, model.rope_base) == (10_000, 1_000_000)
+        base = next((bases[name] for name in bases if model.name.startswith(name)), None)
+        assert model.local_rope_base == (base and 10_000)
+        assert base in (None, model.rope_base)
         if model.family in ("Transformer", "BERT", "GPT-2", "GPT-3", "T5"):
             assert model.rope_base is None
             assert not model.qk_norm
     by_hand = {
         "llama-2-7b": 10**4,
+        "smollm3-3b": 5 * 10**6,
+        "gemma-2-9b": 10**4,
+        "phi-4": 250_000,
         "llama-3.1-8b": 5 * 10**5,
         "qwen3-8b": 10**6,
         "kimi-k2": 5 * 10**4,
@@ -489,7 +582,8 @@ def test_scores_and_positions():
         "minimax-m2": 5 * 10**6,
     }
     assert {name: known_model(name).rope_base for name in by_hand} == by_hand
-    normed = ("qwen3", "gemma-3", "gemma-4", "olmo", "minimax", "llama-4", "hy3", "muse", "inkling")
+    normed = ("qwen3", "gemma-3", "gemma-4", "olmo", "minimax", "llama-4-scout", "hy3", "muse")
+    normed += ("inkling", "deepseek-v4")
     expected = {m.name for m in KNOWN if m.name.startswith(normed)} | {"glm-4.5"}
     assert {m.name for m in KNOWN if m.qk_norm} == expected
 

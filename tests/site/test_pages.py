@@ -410,42 +410,53 @@ def test_fault_of_a_page_is_named_by_file_and_line(story_results, language, old,
 # Models
 
 
-SIZE_AND_KV_HEADS = {  # of those whose layers are of two kinds
+SIZE_AND_KV_HEADS = {  # of those whose layers are of two kinds, or values narrower than keys
     "gemma-4-e2b": ("256, 512", "1"),
     "gemma-4-e4b": ("256, 512", "2"),
     "gemma-4-26b-a4b": ("256, 512", "8, 2"),
     "gemma-4-31b": ("256, 512", "16, 4"),
     "inkling": ("128", "16, 8"),
+    "mimo-v2-flash": ("192 / 128", "8, 4"),
 }
-BY_HAND = {  # KiB, billions of parameters, Ki tokens, what layers see, rotary base, what else
-    "bert-base": ["–", "0.109", "0.5", "all", "–", "–"],
-    "llama-3.1-8b": ["128", "8.03", "128", "all", "500k", "–"],
-    "deepseek-v2": ["67.5", "236 / 21.4", "–", "all", "10k", "–"],
-    "gpt-3-175b": ["4608", "175", "2", "all", "–", "–"],
-    "gpt-3-xl": ["288", "*1.3*", "2", "all", "–", "–"],
-    "gemma-2-9b": ["336", "9.24", "8", "21 × 4096, 21 × all", "–", "soft-capping at 50"],
-    "gemma-3-27b": ["496", "27", "128", "52 × 1024, 10 × all", "10k, 1M", "QK-norm"],
+# Parameters, active ones; Ki tokens; KiB, GiB; what layers see, rotary base, what else.
+BY_HAND = {
+    "bert-base": ["0.109", "0.109", "0.5", "–", "–", "all", "–", "–"],
+    "llama-3.1-8b": ["8.03", "8.03", "128", "128", "16", "all", "500k", "–"],
+    "deepseek-v2": ["236", "21.4", "–", "67.5", "8.44", "all", "10k", "64 numbers turned"],
+    "gpt-3-175b": ["175", "175", "2", "4608", "–", "all", "–", "–"],
+    "gpt-3-xl": ["*1.3*", "–", "2", "288", "–", "all", "–", "–"],
+    "gemma-2-9b": [
+        *["9.24", "9.24", "8", "336", "21.7", "21 × 4096, 21 × all", "10k", "soft-capping at 50"]
+    ],
+    "gemma-3-27b": ["27", "27", "128", "496", "10.4", "52 × 1024, 10 × all", "10k, 1M", "QK-norm"],
     "qwen3-next-80b-a3b": [
-        *["24", "79.7 / 3.87", "–", "36 × linear, 12 × all", "10M"],
+        *["79.7", "3.87", "–", "24", "3.04", "36 × linear, 12 × all", "10M"],
         "QK-norm, 64 numbers turned",
     ],
-    "kimi-k2": ["68.6", "1030 / 32.9", "128", "all", "50k", "–"],
+    "kimi-k2": ["1030", "32.9", "128", "68.6", "8.58", "all", "50k", "64 numbers turned"],
+    "deepseek-v4-flash": [
+        *["284", "13.8", "1024", "49.7", "0.845", "2 × 128, 21 × 128 + 4:1, 20 × 128 + 128:1"],
+        *["10k, 160k", "QK-norm, learned sinks, 512 chosen keys, 64 numbers turned"],
+    ],
 }
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_models_are_shown_as_their_file_has_them(language):
-    (block,) = parse("<!-- models | a | b | c | d | e | f | g | h | i | j | k | l | m -->\n").blocks
+    headings = [chr(ord("a") + i) for i in range(15)]
+    (block,) = parse(f"<!-- models | {' | '.join(headings)} -->\n").blocks
     made = data.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
-    assert rows[0] == list("abcdefghijklm")
+    assert [re.sub("<[^>]*>", "", heading) for heading in rows[0]] == headings
     models = tomllib.loads(
         (ROOT / "mhattn" / "costs" / "model_sizes.toml").read_text(encoding="utf-8")
     )
     for row, (name, model) in zip(rows[2:], models.items(), strict=True):
-        assert row[0] == f'<span class="mh-model" id="{name}">{model["title"]}</span>'
+        start, end = f'<span class="mh-model" id="{name}" data-is="', f'">{model["title"]}</span>'
+        assert row[0].startswith(start)
+        assert row[0].endswith(end)
         assert row[1] == str(model["num_heads"])
-        assert row[5:7] == [str(model["layers"]), str(model["embed_dim"])]
+        assert row[4:6] == [str(model["layers"]), str(model["embed_dim"])]
         size = model.get("head_dim") or model["qk_nope_head_dim"] + model["qk_rope_head_dim"]
         bold = "" if model["num_heads"] * size == model["embed_dim"] else "**"
         latent = "" if "head_dim" in model else f" / {model['v_head_dim']}"
@@ -454,11 +465,11 @@ def test_models_are_shown_as_their_file_has_them(language):
         assert (row[3], row[2]) == (f"{bold}{size}{bold}", kv_heads)
         word = data.SOURCES[language][model["source_kind"]]
         more = "".join(f" [+]({address})" for address in model.get("more_sources", ()))
-        assert row[12] == f"[{word}]({model['source']}){more}"
+        assert row[14] == f"[{word}]({model['source']}){more}"
     if language == "en":
-        found = {row[0].split('"')[3]: [row[4], *row[7:12]] for row in rows[2:]}
+        found = {row[0].split('"')[3]: row[6:14] for row in rows[2:]}
         for row in found.values():
-            row[1] = re.sub(r"\[(.+)\]\(https:.+\)", r"\1", row[1])
+            row[0] = re.sub(r"\[(.+)\]\(https:.+\)", r"\1", row[0])
         assert {name: found[name] for name in BY_HAND} == BY_HAND
 
 

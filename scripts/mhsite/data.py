@@ -128,7 +128,7 @@ def model_row(model, language: str) -> list[str]:
     head_dim = ", ".join(dict.fromkeys(str(kind.head_dim) for kind in softmax))
     if model.latent:
         kv_heads = "–"
-    if model.v_head_dim != model.head_dim:
+    if model.latent or model.v_head_dim != model.head_dim:
         head_dim += f" / {model.v_head_dim}"
     experts = " MoE" if model.mlp and model.mlp.experts else ""
     about = f"{model.family} {model.attention} {model.kind}{experts}"  # a reader may filter by it

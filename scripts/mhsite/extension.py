@@ -159,7 +159,12 @@ class Writer:
 
     def table(self, block: Block) -> str:
         text = data.table(block, self.page.language, self.from_source)
-        return with_spans(text, self.plain_span) + "\n"
+        text = with_spans(text, self.plain_span) + "\n"
+        if block.value != "models":
+            return text
+        opened, closed = pieces.models_region(self.page.language)
+        script = pieces.script("known-models", self.address)
+        return f"{self.alone(opened)}{text}{self.alone(closed + script)}"
 
     def widget(self, block: Block) -> str:
         return self.alone(pieces.widget(block, self.page.language, self.address))

@@ -26,6 +26,7 @@ CITE = {"en": "Cite this page", "zh": "引用本页"}
 READS = {"en": "reads a model of {} MB", "zh": "读取 {} MB 的模型"}
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md")
+MODELS = {"en": "Known models", "zh": "知名模型"}
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
@@ -96,6 +97,12 @@ def _still(target: str, language: str, address: Callable[[str], str]) -> str:
 
 def script(name: str, address: Callable[[str], str]) -> str:
     return f'<script type="module" src="{address(f"assets/{name}.js")}"></script>'
+
+
+def models_region(language: str) -> tuple[str, str]:
+    """What the table of known models stands between: it scrolls by itself."""
+    name = MODELS[language]
+    return f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">', "</div>"
 
 
 def grids_script(html: str, address: Callable[[str], str]) -> str:

@@ -389,7 +389,7 @@ $$
             "no docs/data/measured/<device>/nosuch.json",
         ),
         ("bibliography -->", "measured layers | a -->", 11, r"layers has columns \['length', "),
-        ("bibliography -->", "models | a -->", 11, r"models has 13 columns, got headings \['a'\]"),
+        ("bibliography -->", "models | a -->", 11, r"models has 15 columns, got headings \['a'\]"),
         ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
         ("Why [@v", "Why [@nov", 15, r"\[@novaswani2017\] is not in"),
         ("Q} =", "Q =", 17, r"\\query\{Q = 1"),

@@ -2,8 +2,10 @@
 
 - `attention`: parameters, multiplications and cache of one layer, step by step.
 - `model_costs`: a whole model; `layer_costs`: one layer of every kind; `layer_peaks`: its memory.
-- `model_sizes`: the sizes of known models with their sources, and what follows from them.
-- `serving`: memory and least time of a served model, its MLPs, experts and vocabulary included.
+- `model_sizes`: the sizes of known models with their sources, and what follows from them;
+  `layer_sizes`: those of their parts.
+- `serving`: memory and least time of a served model, its MLPs, experts and vocabulary included;
+  `kind_costs`: its layers, kind by kind.
 - `hardware`: peaks of accelerators, from their data sheets.
 - `integers`: what refuses sizes that do not fit.
 
@@ -20,21 +22,22 @@ NAMES = {
         "latent_multiplications latent_parameters"
     ),
     "model_costs": "ModelCost kept_bytes model_cost visible_pairs",
-    "serving": "KindCost ServingCost kind_cost serving_cost",
+    "kind_costs": "KindCost kind_cost",
+    "serving": "ServingCost serving_cost",
     "layer_costs": "LayerCost",
     "layer_peaks": "peak_activation_bytes training_peak_bytes",
     "hardware": "Accelerator known_accelerator known_accelerators",
-    "model_sizes": (
-        "CompressedSizes IndexSizes LatentSizes LayerSizes MlpSizes ModelSizes "
-        "known_model known_models"
-    ),
+    "layer_sizes": "CompressedSizes IndexSizes LatentSizes LayerSizes MlpSizes",
+    "model_sizes": "ModelSizes known_model known_models",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.costs.attention import *
     from mhattn.costs.hardware import *
+    from mhattn.costs.kind_costs import *
     from mhattn.costs.layer_costs import *
     from mhattn.costs.layer_peaks import *
+    from mhattn.costs.layer_sizes import *
     from mhattn.costs.model_costs import *
     from mhattn.costs.model_sizes import *
     from mhattn.costs.serving import *

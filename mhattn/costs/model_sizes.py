@@ -14,188 +14,18 @@ from typing import Any
 from mhattn.costs import integers as check
 from mhattn.costs.attention import attention_cost, kv_cache_numbers, latent_parameters
 from mhattn.costs.hardware import Accelerator
+from mhattn.costs.kind_costs import KindCost, kind_cost
+from mhattn.costs.layer_sizes import (
+    CompressedSizes,
+    IndexSizes,
+    LatentSizes,
+    LayerSizes,
+    MlpSizes,
+)
 from mhattn.costs.model_costs import ModelCost, model_cost
-from mhattn.costs.serving import ServingCost, kind_cost, mlp_weights, serving_cost
+from mhattn.costs.serving import ServingCost, serving_cost
 
-__all__ = [
-    "CompressedSizes",
-    "IndexSizes",
-    "LatentSizes",
-    "LayerSizes",
-    "MlpSizes",
-    "ModelSizes",
-    "known_model",
-    "known_models",
-]
-
-
-@dataclass(frozen=True)
-class LatentSizes:
-    """The sizes of multi-head latent attention (DeepSeek-V2, https://arxiv.org/abs/2405.04434).
-
-    A token's keys and values, of all heads, are computed from one small vector, the latent. One
-    part of the key, which carries the position, is computed apart and shared by all heads.
-
-    Attributes:
-        q_lora_rank: width of the latent that queries are computed from. None: they have none.
-        kv_lora_rank: width of the latent that keys and values are computed from.
-        qk_nope_head_dim: width of that part of a head's query and key that has no position.
-        qk_rope_head_dim: width of the part that carries the position.
-        v_head_dim: width of a head's value.
-    """
-
-    q_lora_rank: int | None
-    kv_lora_rank: int
-    qk_nope_head_dim: int
-    qk_rope_head_dim: int
-    v_head_dim: int
-
-
-@dataclass(frozen=True)
-class IndexSizes:
-    """The sizes of an indexer, which chooses the keys that a query attends to (DeepSeek-V3.2).
-
-    It is a small attention of its own, whose heads share one key.
-
-    Attributes:
-        num_heads: number of heads of its query.
-        head_dim: width of its query and key; the key is cached beside the latent.
-        top_keys: how many keys the query then attends to, at most.
-    """
-
-    num_heads: int
-    head_dim: int
-    top_keys: int
-
-
-@dataclass(frozen=True)
-class CompressedSizes:
-    """The sizes of attention that keeps one vector for several tokens (DeepSeek-V4).
-
-    The vector is key and value at once, for all heads. Beside a window of single tokens, a layer
-    keeps one for each ``every`` tokens (see `LayerSizes`), which a gate mixes.
-
-    Attributes:
-        q_lora_rank: width of the latent that queries are computed from.
-        o_lora_rank: width that the output of each group of heads is projected to.
-        output_groups: how many groups of heads there are.
-    """
-
-    q_lora_rank: int
-    o_lora_rank: int
-    output_groups: int
-
-
-@dataclass(frozen=True)
-class MlpSizes:
-    """The sizes of what follows attention: an MLP, or experts of which each token has a few.
-
-    Attributes:
-        matrices: 3 in a gated MLP or expert, 2 in a plain one.
-        dim: width inside of an MLP. None: all layers have experts.
-        experts: how many a layer has to choose from. 0: none.
-        per_token: how many of them a token is sent to.
-        shared: how many more experts all tokens are sent to, in units of ``expert_dim``.
-        expert_dim: width inside of an expert.
-        dense_layers: how many layers have an MLP, where others have experts.
-        expert_layers: how many have experts. None: all others.
-        expert_embed: width that experts work on, between two projections. None: the model's.
-    """
-
-    matrices: int
-    dim: int | None = None
-    experts: int = 0
-    per_token: int = 0
-    shared: int = 0
-    expert_dim: int = 0
-    dense_layers: int = 0
-    expert_layers: int | None = None
-    expert_embed: int | None = None
-
-    def parameters(self, embed_dim: int, layers: int, *, active: bool = False) -> int:
-        """Count the matrices of these layers, and the routers'.
-
-        Args:
-            embed_dim: width of the model.
-            layers: how many layers have an MLP or experts.
-            active: whether to count only those that a token is sent to.
-
-        Returns:
-            An exact number.
-
-        Examples:
-            >>> MlpSizes(3, experts=8, per_token=2, expert_dim=7).parameters(5, 1)
-            880
-        """
-        return mlp_weights(self, embed_dim, layers, self.per_token if active else self.experts)
-
-
-# --8<-- [start:layers]
-@dataclass(frozen=True)
-class LayerSizes:
-    """Layers of one kind, in a model that may have several.
-
-    Attributes:
-        sees: ``"all"`` earlier tokens; a ``"window"`` of the last ones; those of the same
-            ``"chunk"``; or a ``"state"``, where linear attention sums up all of them.
-        layers: how many.
-        num_heads: number of heads of the query; in linear attention, of the value.
-        num_kv_heads: number of heads of the key and value; in linear attention, of the key.
-        head_dim: width of a head's query and key.
-        numbers: what a layer caches of each token.
-        window: how many tokens the window or the chunk holds.
-        state: numbers that a layer keeps, however long the sequence.
-        shared: whether the layers read the cache of others, and so keep nothing.
-        v_head_dim: width of a head's value. None: that of its key.
-        gate_rank: width of the latent that a linear layer's gates are computed from. None: none.
-        indexed: whether an indexer chooses the keys, in a model where not all layers have one.
-        every: how many tokens are kept together as well, as ``together`` numbers.
-        together: numbers of each ``every`` tokens, in a layer that compresses.
-
-    Raises:
-        ValueError: by `kept`, if there are no tokens.
-    """
-
-    sees: str
-    layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    numbers: int
-    window: int | None = None
-    state: int = 0
-    shared: bool = False
-    v_head_dim: int | None = None
-    gate_rank: int | None = None
-    indexed: bool = False
-    every: int = 1
-    together: int = 0
-
-    def kept(self, tokens: int) -> int:
-        """Count the numbers that all these layers keep of a sequence; of a chunk, its full room.
-
-        Args:
-            tokens: length of the sequence.
-
-        Returns:
-            An exact number.
-
-        Raises:
-            TypeError: tokens is not an integer.
-            ValueError: tokens is less than 1.
-
-        Examples:
-            >>> linear, full = known_model("qwen3-next-80b-a3b").layer_kinds
-            >>> linear.kept(1000) == linear.kept(1) == 36 * 32 * 128 * 128
-            True
-            >>> full.kept(1000) == 12 * 1000 * 2 * 2 * 256
-            True
-        """
-        check.positive(tokens=tokens)
-        seen = tokens if self.window is None else min(tokens, self.window)
-        older = tokens // self.every * self.together
-        return self.layers * (seen * self.numbers + older + self.state)
-        # --8<-- [end:layers]
+__all__ = ["ModelSizes", "known_model", "known_models"]
 
 
 @dataclass(frozen=True)
@@ -397,60 +227,11 @@ class ModelSizes:
         if self.mlp is None or self.vocabulary is None or self.tied is None:
             raise ValueError(f"MLP, vocabulary and tied must be known, not so of {self.title}")
         halves = 2 if self.kind == "encoder-decoder" else 1
-        attention = sum(self._projections(kind) for kind in self.layer_kinds)
+        attention = sum(kind.layers * kind.weights for kind in self.kind_costs())
         attention *= 3 if halves == 2 else 1
         rows = self.vocabulary * (1 if self.tied else 2) + self.learned_positions
         mlp = self.mlp.parameters(self.embed_dim, halves * self.layers, active=active)
         return attention + mlp + rows * self.embed_dim
-
-    def _projections(self, kind: LayerSizes) -> int:
-        """Weights of the projections of all layers of a kind."""
-        queries = kind.num_heads * kind.head_dim
-        values = kind.num_heads * (kind.v_head_dim or kind.head_dim)
-        if kind.sees == "state":  # query and key; value and output; gates
-            pair = 2 * kind.num_kv_heads * kind.head_dim
-            each = self.embed_dim * (pair + 2 * values) + self._gates(kind, values)
-        elif self.latent:
-            each = latent_parameters(self.embed_dim, self.num_heads, **asdict(self.latent))
-            each += self._indexer()
-        elif self.compressed:
-            each = self._compressing(kind, self.compressed)
-        else:
-            key_and_value = kind.head_dim + (kind.v_head_dim or kind.head_dim)
-            kept = 0 if kind.shared else kind.num_kv_heads * key_and_value
-            gate = values if self.output_gate else 0
-            each = self.embed_dim * (queries + values + gate + kept)
-            each += self._indexer() if kind.indexed else 0
-        return kind.layers * each
-
-    def _gates(self, kind: LayerSizes, values: int) -> int:
-        """One of the output and two numbers for each head; or two by way of a latent, and one."""
-        if kind.gate_rank is None:
-            return self.embed_dim * (values + 2 * kind.num_heads)
-        return 2 * kind.gate_rank * (self.embed_dim + values) + self.embed_dim * kind.num_heads
-
-    def _compressing(self, kind: LayerSizes, sizes: CompressedSizes) -> int:
-        """Queries, the row, the output in groups; what mixes ``every`` tokens, and its gate."""
-        wide = kind.num_heads * kind.head_dim
-        each = self.embed_dim * (sizes.q_lora_rank + kind.head_dim) + sizes.q_lora_rank * wide
-        each += sizes.o_lora_rank * (wide + sizes.output_groups * self.embed_dim)
-        if kind.every == 1:
-            return each
-        rows, overlap = kind.head_dim, 1
-        if kind.indexed and self.index:  # its key is mixed too; each token goes into two rows
-            rows, overlap = rows + self.index.head_dim, 2
-            each += self._indexer() - self.embed_dim * self.index.head_dim
-        return each + 2 * overlap * self.embed_dim * rows
-
-    def _indexer(self) -> int:
-        """Its queries and key; beside a latent, a weight for each head as well."""
-        if self.index is None:
-            return 0
-        low = self.latent or self.compressed
-        rank = (low and low.q_lora_rank) or self.embed_dim
-        queries = rank * self.index.num_heads * self.index.head_dim
-        weights = self.index.num_heads if low else 0
-        return queries + self.embed_dim * (self.index.head_dim + weights)
 
     def kv_cache_bytes_per_token(self, bytes_per_number: int = 2) -> int:
         """Bytes that one token adds to the KV cache, in all layers, as long as no window is full.
@@ -554,19 +335,40 @@ class ModelSizes:
             (52, 1024, 10)
         """
         names = ("layers", "num_heads", "num_kv_heads", "head_dim", "sees", "window", "shared")
+        names += ("v_head_dim", "gate_rank", "every")
         more: dict[str, Any] = {"output_gate": self.output_gate}
         if self.latent:
             more |= asdict(self.latent)
             more["head_dim"] = more.pop("qk_nope_head_dim")
+        if self.compressed:
+            more |= asdict(self.compressed)
+        index: dict[str, Any] = {}
         if self.index:
-            more |= {"index_heads": self.index.num_heads, "index_dim": self.index.head_dim}
-            more["top_keys"] = self.index.top_keys
+            index = {"index_heads": self.index.num_heads, "index_dim": self.index.head_dim}
+            index["top_keys"] = self.index.top_keys
         found = []
         for kind in self.layer_kinds:
             sizes = {name: getattr(kind, name) for name in names}
             sizes |= {} if kind.sees == "state" else more
-            found.append({name: size for name, size in sizes.items() if size not in (None, False)})
+            sizes |= index if kind.indexed or not self.mixed else {}
+            sizes = {name: size for name, size in sizes.items() if size not in (None, False)}
+            if kind.every == 1:
+                del sizes["every"]
+            found.append(sizes)
         return found
+
+    def kind_costs(self) -> list[KindCost]:
+        """What a layer of each kind keeps and multiplies.
+
+        Returns:
+            For each of `layer_kinds` what `kind_cost` counts.
+
+        Examples:
+            >>> local, whole = known_model("gemma-3-27b").kind_costs()
+            >>> local.cached == whole.cached == 2 * 16 * 128
+            True
+        """
+        return [kind_cost(self.embed_dim, **sizes) for sizes in self.kind_sizes()]
 
     def serving(self, tokens: int, device: Accelerator, **options: int) -> ServingCost:
         """Count what serving the model takes.
@@ -595,7 +397,7 @@ class ModelSizes:
         if self.mlp is None or self.vocabulary is None or self.tied is None:
             raise ValueError(f"MLP, vocabulary and tied must be known, not so of {self.title}")
         return serving_cost(
-            [kind_cost(self.embed_dim, **sizes) for sizes in self.kind_sizes()],
+            self.kind_costs(),
             embed_dim=self.embed_dim,
             mlp=self.mlp,
             vocabulary=self.vocabulary,

@@ -10,48 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mhattn.costs import integers as check
-from mhattn.costs.model_costs import check_layer, latent_weights, query_weights, visible_pairs
+from mhattn.costs.model_costs import visible_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mhattn.costs.hardware import Accelerator
-    from mhattn.costs.model_sizes import MlpSizes
+    from mhattn.costs.kind_costs import KindCost
+    from mhattn.costs.layer_sizes import MlpSizes
 
-__all__ = ["KindCost", "ServingCost", "kind_cost", "serving_cost"]
-
-
-@dataclass(frozen=True)
-class KindCost:
-    """What `kind_cost` counts of one layer, and how many such layers there are.
-
-    Attributes:
-        layers: how many.
-        weights: of the projections.
-        cached: numbers that a token adds to the cache.
-        state: numbers that are kept, however long the sequence.
-        window: how many tokens a query sees at most. None: all before it.
-        chunked: whether these are the tokens of its chunk, not the last ones.
-        pair: multiplications of a query with a key that it sees, for score and mix.
-        step: the same in decoding, where latents are not expanded.
-        indexed: multiplications of the indexer's query with a key.
-        index_cached: those of the cached numbers that the indexer reads.
-        top_keys: how many keys the indexer chooses. None: there is none.
-        parts: how many devices can share a sequence's cache: the KV heads; 1 for a latent.
-    """
-
-    layers: int
-    weights: int
-    cached: int
-    state: int
-    window: int | None
-    chunked: bool
-    pair: int
-    step: int
-    indexed: int
-    index_cached: int
-    top_keys: int | None
-    parts: int
+__all__ = ["ServingCost", "serving_cost"]
 
 
 @dataclass(frozen=True)
@@ -95,93 +63,6 @@ class ServingCost:
     prompts_nanoseconds: int
     step_nanoseconds: int | None
     steps_nanoseconds: int | None
-
-
-# --8<-- [start:kind_cost]
-def kind_cost(
-    embed_dim: int,
-    *,
-    layers: int,
-    num_heads: int,
-    num_kv_heads: int,
-    head_dim: int,
-    sees: str = "all",
-    window: int | None = None,
-    shared: bool = False,
-    output_gate: bool = False,
-    kv_lora_rank: int | None = None,
-    q_lora_rank: int | None = None,
-    qk_rope_head_dim: int = 0,
-    v_head_dim: int | None = None,
-    index_heads: int = 0,
-    index_dim: int = 0,
-    top_keys: int | None = None,
-) -> KindCost:
-    """Count what a layer of one kind keeps and multiplies.
-
-    Args:
-        embed_dim: width of the model.
-        layers: how many layers are of this kind.
-        num_heads: number of heads of the query; in linear attention, of the value.
-        num_kv_heads: number of heads of the key and value; in linear attention, of the key.
-        head_dim: width of a head; in latent attention without the part that has the position.
-        sees: ``"all"``, ``"window"``, ``"chunk"`` or ``"state"``, as in `LayerSizes`.
-        window: how many tokens a window or a chunk holds.
-        shared: whether the layers read the cache of others.
-        output_gate: whether a gate as wide as the values multiplies the output.
-        kv_lora_rank: width of the latent that is cached. Default: there is none.
-        q_lora_rank: width of the latent that queries are computed from. Default: there is none.
-        qk_rope_head_dim: width of the part of a query and key that carries the position.
-        v_head_dim: width of a head's value. Default: ``head_dim``.
-        index_heads: number of heads of an indexer, whose keys are cached beside the latent.
-        index_dim: width of its heads.
-        top_keys: how many keys it chooses. Default: there is no indexer.
-
-    Returns:
-        Exact numbers; `KindCost` says of what.
-
-    Raises:
-        TypeError: a size is not an integer.
-        ValueError: a size is too small, num_kv_heads does not divide num_heads, or ``sees`` is
-            none of these.
-
-    Examples:
-        >>> kind = kind_cost(4096, layers=32, num_heads=32, num_kv_heads=8, head_dim=128)
-        >>> kind.cached, kind.weights == 4096 * (2 * 32 + 2 * 8) * 128
-        (2048, True)
-    """
-    value_dim = head_dim if v_head_dim is None else v_head_dim
-    check_kind(layers, sees, window, kv_lora_rank, q_lora_rank, qk_rope_head_dim, top_keys)
-    check_layer(embed_dim, num_heads, num_kv_heads, head_dim, value_dim)
-    width = num_heads * head_dim
-    if sees == "state":  # query and key; value, gate, output; two numbers for each head
-        weights = embed_dim * (2 * num_kv_heads * head_dim + 3 * width + 2 * num_heads)
-        kept = width * head_dim
-        return KindCost(
-            layers=layers, weights=weights, cached=0, state=kept, window=None, chunked=False,
-            pair=0, step=0, indexed=0, index_cached=0, top_keys=None, parts=num_heads,
-        )  # fmt: skip
-    key_dim = head_dim + qk_rope_head_dim
-    numbers = num_kv_heads * (key_dim + value_dim)
-    step = num_heads * (key_dim + value_dim)
-    parts = num_kv_heads
-    if kv_lora_rank is not None:
-        numbers = kv_lora_rank + qk_rope_head_dim
-        step = num_heads * (2 * kv_lora_rank + qk_rope_head_dim)
-        parts = 1
-    gates = 1 if output_gate else 0
-    weights = query_weights(embed_dim, num_heads * key_dim, q_lora_rank)
-    weights += latent_weights(num_heads * (head_dim + value_dim), kv_lora_rank)
-    weights += embed_dim * num_heads * value_dim * (1 + gates)
-    weights += 0 if shared else embed_dim * numbers
-    source = embed_dim if q_lora_rank is None else q_lora_rank
-    weights += source * index_heads * index_dim + embed_dim * (index_dim + index_heads)
-    return KindCost(
-        layers=layers, weights=weights, cached=0 if shared else numbers + index_dim, state=0,
-        window=window, chunked=sees == "chunk", pair=num_heads * (key_dim + value_dim), step=step,
-        indexed=index_heads * index_dim, index_cached=index_dim, top_keys=top_keys, parts=parts,
-    )  # fmt: skip
-    # --8<-- [end:kind_cost]
 
 
 # --8<-- [start:serving_cost]
@@ -233,7 +114,7 @@ def serving_cost(
     Examples:
         One layer as wide as Llama 3.1 8B's, on an A100.
 
-        >>> from mhattn.costs import MlpSizes, known_accelerator
+        >>> from mhattn.costs import MlpSizes, kind_cost, known_accelerator
         >>> sizes = {"layers": 1, "num_heads": 32, "num_kv_heads": 8, "head_dim": 128}
         >>> cost = serving_cost(
         ...     [kind_cost(4096, **sizes)], embed_dim=4096, mlp=MlpSizes(3, 14336),
@@ -261,9 +142,10 @@ def serving_cost(
     scores = sum(kind.layers * prompt_pairs(kind, tokens, causal) for kind in kinds)
     prompt = 2 * (tokens * active + head + scores)
     step = 2 * (active + head + step_pairs(kinds, tokens))
-    added = sum(kind.layers * kind.cached for kind in kinds) if causal else 0
+    added = sum(kind.layers * (kind.cached + kind.together // kind.every) for kind in kinds)
     return ServingCost(
-        cache_bytes=cache_on(run, tokens, batch, 1), token_bytes=bytes_of(added, cache_bits),
+        cache_bytes=cache_on(run, tokens, batch, 1),
+        token_bytes=bytes_of(added if causal else 0, cache_bits),
         attention_parameters=attention, mlp_parameters=mlps, vocabulary_parameters=tables,
         active_parameters=active + tables, weight_bytes=weights, devices=count, fewest=fewest,
         device_bytes=ceil_div(weights, count) + cache_on(run, tokens, batch, count),
@@ -368,29 +250,49 @@ def tokens_seen(kind: KindCost, tokens: int) -> int:
     return tokens if kind.window is None else min(tokens, kind.window)
 
 
+def chosen(kind: KindCost, keys: int) -> int:
+    """How many of so many keys an indexer leaves."""
+    return keys if kind.top_keys is None else min(keys, kind.top_keys)
+
+
 def keys_met(kind: KindCost, tokens: int) -> int:
-    """How many keys the last token attends to."""
+    """How many keys the last token attends to; beside single ones, one for each ``every``."""
     seen = tokens_seen(kind, tokens)
-    return seen if kind.top_keys is None else min(seen, kind.top_keys)
+    return seen + chosen(kind, tokens // kind.every) if kind.together > 0 else chosen(kind, seen)
 
 
 def prompt_pairs(kind: KindCost, tokens: int, causal: bool) -> int:
     """Multiplications of a layer's scores and mixing in a prompt; of a state, two a number."""
     if not causal:
         return tokens * tokens * kind.pair
-    met = visible_pairs(tokens, tokens, keys_met(kind, tokens))
+    seen = tokens_seen(kind, tokens)
+    met = visible_pairs(tokens, tokens, seen if kind.together > 0 else chosen(kind, seen))
+    if kind.together > 0:
+        met += rows_met(tokens, kind.every, chosen(kind, tokens))
     if kind.chunked:
-        full = tokens_seen(kind, tokens)
-        met = tokens // full * visible_pairs(full, full)
-        rest = tokens % full
+        met = tokens // seen * visible_pairs(seen, seen)
+        rest = tokens % seen
         met += rest * (rest + 1) // 2
-    return met * kind.pair + visible_pairs(tokens, tokens) * kind.indexed + 2 * tokens * kind.state
+    searched = rows_met(tokens, kind.every, tokens) * kind.indexed
+    return met * kind.pair + searched + 2 * tokens * kind.state
+
+
+def rows_met(tokens: int, every: int, most: int) -> int:
+    """The sum of ``min(token // every, most)`` over the tokens from 1 on."""
+    full = min(tokens // every, most)
+    before = every * full * (full - 1) // 2  # up to the first token that meets so many
+    return before + (tokens + 1 - full * every) * full
 
 
 def step_pairs(kinds: Sequence[KindCost], tokens: int) -> int:
     """Multiplications of one more token with what is kept, in all layers."""
     return sum(
-        kind.layers * (keys_met(kind, tokens) * kind.step + tokens * kind.indexed + 2 * kind.state)
+        kind.layers
+        * (
+            keys_met(kind, tokens) * kind.step
+            + tokens // kind.every * kind.indexed
+            + 2 * kind.state
+        )
         for kind in kinds
     )
 
@@ -399,7 +301,11 @@ def numbers_kept(kinds: Sequence[KindCost], tokens: int, batch: int, devices: in
     """What one of so many devices keeps: heads are shared out, and then sequences."""
     return sum(
         kind.layers
-        * (tokens_seen(kind, tokens) * kind.cached + kind.state)
+        * (
+            tokens_seen(kind, tokens) * kind.cached
+            + tokens // kind.every * kind.together
+            + kind.state
+        )
         * ceil_div(batch * kind.parts, devices)
         // kind.parts
         for kind in kinds
@@ -409,20 +315,25 @@ def numbers_kept(kinds: Sequence[KindCost], tokens: int, batch: int, devices: in
 def numbers_read(kinds: Sequence[KindCost], tokens: int, batch: int, devices: int) -> int:
     """What one of so many devices reads of that for one more token of each sequence.
 
-    An indexer reads all of its keys, and of the rest what it chose. Layers that share the cache
-    of others find it read.
+    Layers that share the cache of others find it read.
     """
     return sum(
         kind.layers
-        * (
-            keys_met(kind, tokens) * (kind.cached - min(kind.cached, kind.index_cached))
-            + tokens * min(kind.cached, kind.index_cached)
-            + kind.state
-        )
+        * (numbers_met(kind, tokens) + kind.state)
         * ceil_div(batch * kind.parts, devices)
         // kind.parts
         for kind in kinds
     )
+
+
+def numbers_met(kind: KindCost, tokens: int) -> int:
+    """What one more token reads in a layer: of an indexer all keys, of the rest what it chose."""
+    rows = tokens // kind.every
+    if kind.together > 0:
+        older = chosen(kind, rows) * (kind.together - kind.index_cached) + rows * kind.index_cached
+        return tokens_seen(kind, tokens) * kind.cached + older
+    index = min(kind.cached, kind.index_cached)
+    return keys_met(kind, tokens) * (kind.cached - index) + rows * index
 
 
 def bytes_of(numbers: int, bits: int) -> int:
@@ -431,29 +342,6 @@ def bytes_of(numbers: int, bits: int) -> int:
 
 def ceil_div(number: int, divisor: int) -> int:
     return -(-number // divisor)
-
-
-def check_kind(
-    layers: int,
-    sees: str,
-    window: int | None,
-    kv_lora_rank: int | None,
-    q_lora_rank: int | None,
-    qk_rope_head_dim: int,
-    top_keys: int | None,
-) -> None:
-    check.at_least("layers", layers, 1)
-    if sees != "all" and sees != "window" and sees != "chunk" and sees != "state":
-        raise ValueError(f"sees must be all, window, chunk or state, got {sees}")
-    if window is not None:
-        check.at_least("window", window, 1)
-    if kv_lora_rank is not None:
-        check.at_least("kv_lora_rank", kv_lora_rank, 1)
-    if q_lora_rank is not None:
-        check.at_least("q_lora_rank", q_lora_rank, 1)
-    if top_keys is not None:
-        check.at_least("top_keys", top_keys, 1)
-    check.at_least("qk_rope_head_dim", qk_rope_head_dim, 0)
 
 
 def check_serving(

@@ -65,7 +65,10 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page, home)
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
-    found["assets/site.css"] = slim((DOCS / "assets" / "site.css").read_text(encoding="utf-8"))
+    found |= {
+        f"assets/{path.name}": slim(path.read_text(encoding="utf-8"))
+        for path in (DOCS / "assets").glob("*.css")
+    }
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")

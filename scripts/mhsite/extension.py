@@ -162,9 +162,8 @@ class Writer:
         text = with_spans(text, self.plain_span) + "\n"
         if block.value != "models":
             return text
-        opened, closed = pieces.models_region(self.page.language)
-        script = pieces.script("known-models", self.address)
-        return f"{self.alone(opened)}{text}{self.alone(closed + script)}"
+        opened, closed = pieces.models_region(self.page.language, self.address)
+        return f"{self.alone(opened)}{text}{self.alone(closed)}"
 
     def widget(self, block: Block) -> str:
         return self.alone(pieces.widget(block, self.page.language, self.address))

@@ -38,6 +38,7 @@ COMPARED |= {ast.Is: "===", ast.IsNot: "!=="}
 COUNTED = {
     "integers": ["at_least", "divides"],
     "model_costs": ["visible_pairs", "query_weights", "latent_weights", "check_layer"],
+    "kind_costs": [],
     "serving": [],
 }
 # Numbers of the tables become BigInts, as those of the functions are.

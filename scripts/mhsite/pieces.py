@@ -99,10 +99,12 @@ def script(name: str, address: Callable[[str], str]) -> str:
     return f'<script type="module" src="{address(f"assets/{name}.js")}"></script>'
 
 
-def models_region(language: str) -> tuple[str, str]:
+def models_region(language: str, address: Callable[[str], str]) -> tuple[str, str]:
     """What the table of known models stands between: it scrolls by itself."""
+    sheet = f'<link rel="stylesheet" href="{address("assets/known-models.css")}">'
     name = MODELS[language]
-    return f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">', "</div>"
+    region = f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">'
+    return sheet + region, "</div>" + script("known-models", address)
 
 
 def grids_script(html: str, address: Callable[[str], str]) -> str:

@@ -35,11 +35,20 @@ def seen_by(kind, query, tokens, causal):
 def by_hand(kind, embed, tokens, causal):
     """One layer: weights, numbers kept, multiplications of a prompt's pairs and of a step's."""
     heads, kv, size = kind["num_heads"], kind["num_kv_heads"], kind["head_dim"]
+    value = kind.get("v_head_dim", size)
     if kind.get("sees") == "state":
-        state = heads * size * size
-        qkvg = [kv * size, kv * size, heads * size, heads * size, heads, heads]
-        return embed * sum(qkvg) + heads * size * embed, state, 2 * state * tokens, 2 * state, state
-    rope, value = kind.get("qk_rope_head_dim", 0), kind.get("v_head_dim", size)
+        state, inner = heads * size * value, heads * value
+        matrices = [(embed, kv * size), (embed, kv * size), (embed, inner), (inner, embed)]
+        matrices += [(embed, heads)]  # how much is written
+        if rank := kind.get("gate_rank"):
+            matrices += 2 * [(embed, rank), (rank, inner)]  # of the output; how much is kept
+        else:
+            matrices += [(embed, inner), (embed, heads)]
+        weights = sum(rows * columns for rows, columns in matrices)
+        return weights, state, 2 * state * tokens, 2 * state, state
+    if kind.get("o_lora_rank"):
+        return compressed_by_hand(kind, embed, tokens)
+    rope = kind.get("qk_rope_head_dim", 0)
     latent, top = kind.get("kv_lora_rank"), kind.get("top_keys") or tokens
     index_heads, index = kind.get("index_heads", 0), kind.get("index_dim", 0)
     rank = kind.get("q_lora_rank")
@@ -52,7 +61,8 @@ def by_hand(kind, embed, tokens, causal):
     if kind.get("shared"):
         keys, row = keys - embed * row, 0
     weights = queries + keys + heads * value * embed * (2 if kind.get("output_gate") else 1)
-    weights += (rank or embed) * index_heads * index + embed * (index + index_heads)
+    weights += (rank or embed) * index_heads * index + embed * index
+    weights += embed * index_heads if latent else 0
     pairs = 0
     for query in range(tokens):
         visible = len(list(seen_by(kind, query, tokens, causal)))
@@ -66,13 +76,38 @@ def by_hand(kind, embed, tokens, causal):
     return weights, kept, pairs, meets * step + tokens * index_heads * index, read
 
 
+def compressed_by_hand(kind, embed, tokens):
+    """A vector for each of the last tokens, and one for each whole group of ``every``."""
+    heads, size, every = kind["num_heads"], kind["head_dim"], kind["every"]
+    rank, low, groups = kind["q_lora_rank"], kind["o_lora_rank"], kind["output_groups"]
+    top, index = kind.get("top_keys"), kind.get("index_dim", 0)
+    index_heads = kind.get("index_heads", 0)
+    matrices = [(embed, rank), (rank, heads * size), (embed, size)]
+    matrices += [(heads * size, low), (groups * low, embed)]  # each group's heads alone
+    if every > 1:  # a token's part of a group's vector and its gate, twice for groups that overlap
+        matrices += (4 if top else 2) * [(embed, size + index)]
+    if top:
+        matrices += [(rank, index_heads * index), (embed, index_heads)]
+    weights = sum(rows * columns for rows, columns in matrices)
+    multiplied = []
+    for query in range(tokens):
+        single = len(list(seen_by(kind, query, tokens, True)))
+        whole = (query + 1) // every if every > 1 else 0
+        met = single + (min(whole, top) if top else whole)
+        multiplied.append(met * heads * 2 * size + whole * index_heads * index)
+    kept = single * size + whole * (size + index)
+    read = met * size + whole * index
+    return weights, kept, sum(multiplied), multiplied[-1], read
+
+
 def drawn_kind(draw):
     kv = draw.choice([1, 2, 4])
     kind = {"layers": draw.randint(1, 5), "num_heads": kv * draw.choice([1, 3]), "num_kv_heads": kv}
     kind |= {"head_dim": draw.randint(1, 9), "sees": draw.choice(["all", "window", "chunk"])}
     if kind["sees"] != "all":
         kind["window"] = draw.randint(1, 12)
-    what = draw.choice(["plain", "latent", "index", "state", "gate", "shared", "sizes"])
+    whats = ["plain", "latent", "index", "state", "gate", "shared", "sizes"]
+    what = draw.choice([*whats, "index of groups", "compressed", "compressed index"])
     if what == "gate":
         kind["output_gate"] = True
     if what == "shared":
@@ -82,10 +117,17 @@ def drawn_kind(draw):
         kind |= {"sees": "all", "window": None, "v_head_dim": draw.randint(1, 7)}
         kind["q_lora_rank"] = draw.choice([None, 6])
         kind["num_kv_heads"] = kind["num_heads"]
-    if what == "index":
+    if "index" in what:
         kind |= {"index_heads": 3, "index_dim": 2, "top_keys": draw.randint(1, 12)}
+    if what == "index of groups":
+        kind |= {"sees": "all", "window": None}
     if what == "state":
-        kind |= {"sees": "state", "window": None}
+        kind |= {"sees": "state", "window": None, "v_head_dim": draw.randint(1, 9)}
+        kind["gate_rank"] = draw.choice([None, 5])
+    if "compressed" in what:
+        kind |= {"sees": "window", "window": draw.randint(1, 12), "num_kv_heads": 1}
+        kind |= {"q_lora_rank": 6, "o_lora_rank": 3, "output_groups": draw.randint(1, 3)}
+        kind["every"] = draw.randint(1 if what == "compressed" else 2, 7)
     if what == "sizes":
         kind |= {"qk_rope_head_dim": 3, "v_head_dim": 5}
     return kind
@@ -116,7 +158,7 @@ def mlps_by_hand(mlp, embed, layers, experts):
     return total
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(80))
 def test_settings_by_hand(seed):
     draw = random.Random(seed)
     embed, tokens, batch = draw.randint(1, 30), draw.randint(1, 30), draw.randint(1, 9)
@@ -124,7 +166,7 @@ def test_settings_by_hand(seed):
     mlp, rows, tied = drawn_mlp(draw), draw.randint(1, 50), draw.random() < 0.5
     bits, cache_bits = draw.choice([16, 8, 4]), draw.choice([16, 8, 4])
     causal = draw.random() < 0.85 or any(kind["sees"] == "state" for kind in kinds)
-    causal = causal or any(kind.get("top_keys") for kind in kinds)
+    causal = causal or any(kind.get("top_keys") or kind.get("every") for kind in kinds)
     devices = draw.choice([1, 2, 4, 8])
     cost = serving_cost(
         [kind_cost(embed, **kind) for kind in kinds], embed_dim=embed, mlp=mlp, vocabulary=rows,
@@ -151,7 +193,7 @@ def test_settings_by_hand(seed):
     # Every device keeps and reads its share of heads, then of sequences.
     parts = [
         kind["num_heads"] if kind["sees"] == "state"
-        else 1 if kind.get("kv_lora_rank") else kind["num_kv_heads"]
+        else 1 if kind.get("kv_lora_rank") or kind.get("every") else kind["num_kv_heads"]
         for kind in kinds
     ]  # fmt: skip
 
@@ -206,6 +248,10 @@ PUBLISHED = {
     "glm-5": (744, 78 * (512 + 64 + 128) * 2),
     "kimi-k2": (1026, 61 * (512 + 64) * 2),
     "minimax-m2": (229, 2 * 62 * 8 * 128 * 2),
+    "minimax-m3": (428, (60 * 2 * 4 * 128 + 57 * 128) * 2),
+    "mimo-v2-flash": (309, (39 * 8 + 9 * 4) * (192 + 128) * 2),
+    "deepseek-v4-flash": (284, (43 * 512 + 21 * 640 // 4 + 20 * 512 // 128) * 2),
+    "nemotron-3-nano-30b-a3b": (31.6, 2 * 6 * 2 * 128 * 2),
 }
 
 
@@ -219,7 +265,7 @@ def test_published_models(name):
 
 @pytest.mark.parametrize("name", known_models())
 def test_every_model_is_counted_or_says_why(name):
-    """Parameters and cache are those that `ModelSizes` counts in its own way."""
+    """The cache is the one that `ModelSizes` counts in its own way."""
     model, chip = known_model(name), known_accelerator("h100")
     if model.kind == "encoder-decoder":
         with pytest.raises(ValueError, match="the model must not be an encoder-decoder, got "):
@@ -287,6 +333,12 @@ def test_impossible_runs(change, error, message):
         ({"kv_lora_rank": 0}, "kv_lora_rank must be at least 1, got 0"),
         ({"top_keys": 0}, "top_keys must be at least 1, got 0"),
         ({"sees": "some"}, "sees must be all, window, chunk or state, got some"),
+        ({"gate_rank": 0}, "gate_rank must be at least 1, got 0"),
+        ({"o_lora_rank": 0}, "o_lora_rank must be at least 1, got 0"),
+        ({"output_groups": 0}, "output_groups must be at least 1, got 0"),
+        ({"index_dim": -1}, "index_dim must be at least 0, got -1"),
+        ({"every": 0}, "every must be at least 1, got 0"),
+        ({"every": 2}, "every must be 1 without o_lora_rank, got 2"),
     ],
 )
 def test_impossible_layers(change, message):

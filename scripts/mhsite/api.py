@@ -31,7 +31,8 @@ def _module(path: Path) -> griffe.Module:
 
 def members(parent: griffe.Object) -> Iterator[griffe.Object]:
     for member in parent.members.values():
-        if member.has_docstring and not member.is_alias and not member.name.startswith("_"):
+        named = not member.is_alias and not member.name.startswith("_")
+        if member.has_docstring and named and member.is_public:
             yield member
             yield from members(member) if member.is_class else ()
 

@@ -127,9 +127,9 @@ def lab(made: str, notebook, config) -> str:
 
 
 def lighter(output: str) -> str:
-    """A page without the reference's styles, and without the indentation of what frames it."""
+    """A page without the reference's styles; outside of code, without indentation and blank lines."""
     output = re.sub(r'<link rel="stylesheet" href="[^"]*_mkdocstrings\.css">', "", output)
-    parts = re.split(r"(?s)(<article.*</article>)", output, maxsplit=1)
+    parts = VERBATIM.split(output)
     parts[::2] = [re.sub(r"\n\s+", "\n", part) for part in parts[::2]]
     return "".join(parts)
 

@@ -181,6 +181,7 @@ def test_figure_keeps_its_text_and_is_drawn_the_same_twice(tmp_path):
 @pytest.fixture
 def sandbox(monkeypatch):
     """Undoes what the runner sets for a whole process."""
+    monkeypatch.setenv("MHATTN_FILES", ".")
     monkeypatch.setenv("COLUMNS", "100")
     threads = torch.get_num_threads()
     with plt.rc_context():

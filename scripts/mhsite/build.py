@@ -25,6 +25,11 @@ from mhsite import (
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES
 
+COMMENT = {
+    ".css": r"(?s)/\*.*?\*/",
+    ".js": r"(?m)^\s*(//.*|/\*\*((?!\*/)(?s:.))*\*/)\n",  # on lines of its own
+}
+
 
 def prepare(*, serve: bool = False) -> None:
     """What has to be done before pages are rendered: run the stories, or see what is filed."""
@@ -65,10 +70,8 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page, home)
     found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
-    found |= {
-        f"assets/{path.name}": slim(path.read_text(encoding="utf-8"))
-        for path in (DOCS / "assets").glob("*.css")
-    }
+    for path in (path for path in (DOCS / "assets").iterdir() if path.suffix in COMMENT):
+        found[f"assets/{path.name}"] = slim(path)
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
@@ -91,6 +94,7 @@ def finish(language: str, site: Path) -> None:
     search.write(found, site / "search")
 
 
-def slim(css: str) -> str:
-    """A style sheet without comments and indentation."""
-    return re.sub(r"\n\s*", "\n", re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)).lstrip()
+def slim(path: Path) -> str:
+    """A style sheet or script without comments and blank lines; a sheet has no indentation."""
+    text = re.sub(COMMENT[path.suffix], "", path.read_text(encoding="utf-8"))
+    return re.sub(r"\n\s*\n" if path.suffix == ".js" else r"\n\s*", "\n", text).lstrip()

@@ -104,7 +104,7 @@ def models_region(language: str, address: Callable[[str], str]) -> tuple[str, st
     sheet = f'<link rel="stylesheet" href="{address("assets/known-models.css")}">'
     name = MODELS[language]
     region = f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">'
-    return sheet + region, "</div>" + script("known-models", address)
+    return region + sheet, "</div>" + script("known-models", address)
 
 
 def grids_script(html: str, address: Callable[[str], str]) -> str:

@@ -127,7 +127,7 @@ def lab(made: str, notebook, config) -> str:
 
 
 def lighter(output: str) -> str:
-    """A page without the reference's styles; outside of code, without indentation and blank lines."""
+    """A page without the reference's styles, and blank lines and indentation, but in code."""
     output = re.sub(r'<link rel="stylesheet" href="[^"]*_mkdocstrings\.css">', "", output)
     parts = VERBATIM.split(output)
     parts[::2] = [re.sub(r"\n\s+", "\n", part) for part in parts[::2]]

@@ -187,7 +187,10 @@ def mark(page, name, number=0):
 
 def middle(page, mark):
     mark.scroll_into_view_if_needed()
-    box = mark.bounding_box()
+    box, before = mark.bounding_box(), None
+    while box != before:  # the page above it may still grow
+        page.wait_for_timeout(200)
+        box, before = mark.bounding_box(), box
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 

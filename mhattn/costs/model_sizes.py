@@ -334,8 +334,8 @@ class ModelSizes:
             >>> local["layers"], local["window"], whole["layers"]
             (52, 1024, 10)
         """
-        names = ("layers", "num_heads", "num_kv_heads", "head_dim", "sees", "window", "shared")
-        names += ("v_head_dim", "gate_rank", "every")
+        names = ["layers", "num_heads", "num_kv_heads", "head_dim", "sees", "window", "shared"]
+        names += ["v_head_dim", "gate_rank", "every"]
         more: dict[str, Any] = {"output_gate": self.output_gate}
         if self.latent:
             more |= asdict(self.latent)

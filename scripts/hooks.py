@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import mhsite
-from mhsite import build, pieces, publish, release, serve, with_mkdocs
+from mhsite import build, chapters, pieces, publish, release, serve, with_mkdocs
 from mkdocs.plugins import CombinedEvent, event_priority
 
 import mhattn as mhattn  # this clone's, while MkDocs has this folder first among its paths
@@ -57,6 +57,7 @@ def on_page_content(html, page, config, files):
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
     page.meta.setdefault("description", pieces.summary(html))
+    page.meta["hide"] = chapters.hidden(page.file.src_uri)
     return html
 
 

@@ -308,15 +308,16 @@ def title(target: str, language: str) -> str:
 
 def pages(language: str) -> list[Path]:
     """The pages in the order of the nav."""
-    return [DOCS / language / name for name in _names_in(settings(language)["nav"])]
+    return [DOCS / language / name for name in names_in(settings(language)["nav"])]
 
 
-def _names_in(nav: list | dict | str) -> Iterator[str]:
+def names_in(nav: list | dict | str) -> Iterator[str]:
+    """The pages that stand in a part of the nav, in order."""
     if isinstance(nav, str):
         yield nav
     else:
         for item in nav.values() if isinstance(nav, dict) else nav:
-            yield from _names_in(item)
+            yield from names_in(item)
 
 
 def to_page(name: str, language: str, to: Callable[[str], str] = str) -> str:

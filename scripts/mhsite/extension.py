@@ -15,7 +15,7 @@ from markdown import Extension, Markdown
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
-from mhsite import cells, data, links, pieces
+from mhsite import cells, chapters, data, links, pieces
 from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -134,8 +134,9 @@ class Writer:
         for include in (block for block in self.page.walk() if block.kind == "include"):
             with self.blame(include.line):
                 cells.text(include.section)  # its lines count for the time that a page takes
-        line = pieces.about(self.page, self.address)
-        return self.alone(line) if line else ""
+        line = chapters.steps(self.page, self.address) + pieces.about(self.page, self.address)
+        text = self.alone(line) if line else ""
+        return text + with_spans(chapters.contents(self.page), self.plain_span)
 
     def block(self, block: Block) -> str:
         return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
@@ -164,6 +165,10 @@ class Writer:
             return text
         opened, closed = pieces.models_region(self.page.language, self.address)
         return f"{self.alone(opened)}{text}{self.alone(closed)}"
+
+    def cards(self, block: Block) -> str:
+        made = chapters.cards(block, self.page, self.address)
+        return "".join(self.alone(part) if part[0] == "<" else f"\n{part}\n\n" for part in made)
 
     def widget(self, block: Block) -> str:
         return self.alone(pieces.widget(block, self.page.language, self.address))

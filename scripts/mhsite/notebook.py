@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import nbformat
 from nbformat import v4
 
-from mhsite import cells, data, models, release, results, words
+from mhsite import cells, chapters, data, models, release, results, words
 from mhsite.page import Block, Page, Span, with_spans
 from mhsite.source import Section, SourceError
 
@@ -260,6 +260,10 @@ class _Plain:
         elif block.kind == "table":
             text = data.table(block, self.page.language, lambda file: self.home + file)
             yield with_spans(text, self.span) + "\n"
+        elif block.kind == "cards":
+            names = [name for _, found in chapters.listed(block, self.page) for name in found]
+            links = (data.to_page(name, self.page.language, self.address) for name in names)
+            yield "".join(f"- {link}\n" for link in links)
         elif block.kind == "widget":
             address = f"{self.home}{self.page.url}#{self.anchor}"
             yield TRY[self.page.language].format(address) + "\n"

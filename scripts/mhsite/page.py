@@ -21,6 +21,7 @@ FIGURE = re.compile(r"!\[(?P<title>[^\]]*)\]\((?P<value>[^)\s]+)\)")
 OPEN = re.compile(r"(?P<bar>/{3,}) (?P<value>[\w-]+)(?: \| (?P<title>.*))?")
 API = re.compile(r"::: (?P<value>[\w.]+)")
 TABLE = re.compile(r"<!-- (?P<value>[\w-]+(?: [\w:-]+)?)(?: \| (?P<title>.+))? -->")
+CARDS = re.compile(r"<!-- cards(?P<value>(?: [\w/-]+)*) -->")
 NEEDS = re.compile(r"<!-- needs (?P<value>[\w/-]+\.md(?: [\w/-]+\.md)*) -->")
 SPAN = re.compile(
     r"(?P<code>(?P<ticks>`+)(?:(?!\n\n).)+?(?P=ticks))"
@@ -173,7 +174,7 @@ class _Parser:
         begin, line = self.at, self.lines[self.at].rstrip()
         self.at += 1
         for kind, pattern in {
-            "heading": HEADING, "figure": FIGURE, "api": API, "table": TABLE, "needs": NEEDS
+            "heading": HEADING, "figure": FIGURE, "api": API, "cards": CARDS, "table": TABLE, "needs": NEEDS
         }.items():  # fmt: skip
             if match := pattern.fullmatch(line):
                 kind = "widget" if line.startswith("<!-- widget ") else kind

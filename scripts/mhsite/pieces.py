@@ -122,12 +122,22 @@ def minutes(page: Page) -> int:
     return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
 
 
+def is_looked_up(page: Page) -> bool:
+    """Is it to look things up in, and not to be read from top to bottom?"""
+    return page.name.startswith(NOT_READ) or page.name.endswith("/index.md")
+
+
+def time(page: Page) -> str:
+    """How long a page takes to read, if it is to be read."""
+    return "" if is_looked_up(page) else TIME[page.language].format(minutes(page))
+
+
 def about(page: Page, address: Callable[[str], str]) -> str:
     """The line below a page's title: how long it takes, what it needs, the code to run.
 
     ``address`` is that of a file of the site.
     """
-    parts = [] if page.name.startswith(NOT_READ) else [TIME[page.language].format(minutes(page))]
+    parts = [time(page)] if time(page) else []
     if page.needs:
         word, comma = NEEDS[page.language]
         parts.append(word + comma.join(_link(name, page, address) for name in page.needs))
@@ -146,13 +156,18 @@ def about(page: Page, address: Callable[[str], str]) -> str:
 
 def cite(page: Page) -> str:
     """How to cite the page, folded; of what one looks things up in there is nothing to cite."""
-    if page.name.startswith(NOT_READ):
+    if is_looked_up(page):
         return ""
     entry = escape(release.bibtex(page), quote=False)
     title = f"<summary>{CITE[page.language]}</summary>"
     return f"<details>{title}<pre><code>{entry}</code></pre></details>"
 
 
+def url(page: Page, address: Callable[[str], str]) -> str:
+    """The address of a page, if ``address`` gives that of a file of the site."""
+    return address(page.url.rstrip("/") or ".") + "/"
+
+
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
-    url = address(Page((), page.folder / name).url.rstrip("/") or ".")
-    return f'<a href="{url}/">{data.title(name, page.language)}</a>'
+    to = url(Page((), page.folder / name), address)
+    return f'<a href="{to}">{data.title(name, page.language)}</a>'

@@ -22,7 +22,7 @@ from mhsite.page import Block, Page, Span, keys, parse, with_spans
 
 PART = 200_000  # characters of the index in one file
 BEHIND = ("reference/", "glossary/")  # the chapters
-LISTS = ("chapters/", "bibliography/")  # what they list stands on other pages, or is cited there
+LISTS = ("bibliography/",)  # what they list stands on other pages, or is cited there
 MARKUP = re.compile(
     r"\{ [.:#][^}]*\}"  # attributes
     r"|</?\w[^>]*>"

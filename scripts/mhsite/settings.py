@@ -25,11 +25,13 @@ _Loader.add_constructor("!ENV", _Loader.from_environment)
 def settings(language: str = "en") -> dict:
     """The settings of a language's site."""
     found = deepcopy(_read(ROOT / "mkdocs.yml"))
-    if language == "en":
-        return found
-    merged = _merged(found, _read(DOCS / "zh.yml"))
-    merged["nav"] = navigation(merged["nav"], merged["extra"]["sections"])
-    return merged
+    if language != "en":
+        found = _merged(found, _read(DOCS / "zh.yml"))
+        found["nav"] = navigation(found["nav"], found["extra"]["titles"])
+    (road,) = found["nav"][0].values()
+    pages = [(title, page) for item in road[1:] for title, page in item.items()]
+    road[1:] = [{f"{step} {title}": page} for step, (title, page) in enumerate(pages, 1)]
+    return found
 
 
 @of_file
@@ -43,9 +45,13 @@ def _merged(old: object, new: object) -> object:
     return old | {key: _merged(old.get(key), value) for key, value in new.items()}
 
 
-def navigation(order: list, titles: dict[str, str]) -> list:
+def navigation(order: list | str, titles: dict[str, str]) -> list | str:
     """The order of the pages, which stands in mkdocs.yml, under the titles of another language."""
+    if isinstance(order, str):
+        return order
     return [
-        item if isinstance(item, str) else {titles[title]: below for title, below in item.items()}
+        item
+        if isinstance(item, str)
+        else {titles[title]: navigation(below, titles) for title, below in item.items()}
         for item in order
     ]

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from mhsite import build, publish, release
+from mhsite import build, chapters, publish, release
 from mhsite.settings import settings
 from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
 
@@ -57,7 +57,8 @@ def stage(language: str, folder: Path) -> None:
     shutil.copytree(DOCS / "theme", folder / "theme")
     files = build.files(language, home)
     for page in build.pages(language):
-        about = yaml.safe_dump({"description": build.description(page)}, allow_unicode=True)
+        about = {"description": build.description(page), "hide": chapters.hidden(page.name)}
+        about = yaml.safe_dump(about, allow_unicode=True)
         files[page.name] = f"---\n{about}---\n{page.path.read_text(encoding='utf-8')}"
     for name, content in files.items():
         path = folder / "docs" / name

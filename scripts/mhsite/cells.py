@@ -28,6 +28,7 @@ LOOKS = {
     Name.Class: "nf",
 }
 PHONE = 36  # characters of an output that fit beside each other at 360 px
+FOLDED = 48  # columns of code that do
 EXAMPLE = re.compile(
     r'<div class="language-pycon highlight">.*?<code>(?P<code>.*?)</code></pre></div>', re.S
 )
@@ -113,7 +114,20 @@ def _highlighted(code: str) -> str:
     for look, group in groupby(_tokens(code), lambda token: _look(token[0])):
         text = escape("".join(text for _, text in group), quote=False)
         parts.append(f'<span class="{look}">{text}</span>' if look else text)
-    return "".join(parts)
+    return _hung("".join(parts), code)
+
+
+def _hung(html: str, code: str) -> str:
+    """Lines that a phone folds are elements, so that what follows the fold is indented."""
+    lines, opened = [], 0
+    for line, shown in zip(code.split("\n"), html.split("\n"), strict=True):
+        inside, opened = opened, opened + shown.count("<span") - shown.count("</span")
+        if _columns(line) > FOLDED and not inside and not opened:
+            indent = len(line) - len(line.lstrip())
+            lines.append(f'<span class="mh-long" style="--in:{indent}ch">{shown}\n</span>')
+        else:
+            lines.append(f"{shown}\n")
+    return "".join(lines).removesuffix("\n")
 
 
 def _look(kind: _TokenType) -> str:

@@ -19,6 +19,7 @@ AFTER = {"en": ("after the road", "after {}", ", "), "zh": ("读完入门即可"
 ROAD = {"en": "The road, {} of {}", "zh": "入门之路，第 {} / {} 页"}
 STEPS = {"en": "The road", "zh": "入门之路"}
 SECTIONS = {"en": "On this page", "zh": "本页内容"}
+QUESTIONS = {"en": "All questions", "zh": "全部问题"}
 INDEX = "index.md"
 
 
@@ -127,10 +128,15 @@ def hidden(name: str) -> list[str]:
 
 
 def contents(page: Page) -> str:
-    """A page's sections, folded, for screens on which no column has them; Markdown."""
-    found = [block for block in page.headings if block.mark == "##"]
+    """A page's sections, folded, for screens on which no column has them; Markdown.
+
+    Of the page of questions all questions, unfolded, for every screen.
+    """
+    asked = page.name == "questions.md"
+    found = [block for block in page.headings if block.mark in ("##", "###" if asked else "")]
     if len(found) < 3 or page.name == INDEX:
         return ""
-    lines = "\n".join(f"- [{block.title}](#{block.value})" for block in found)
-    title = SECTIONS[page.language]
-    return f"/// details | {title}\n    attrs: {{class: mh-contents}}\n\n{lines}\n///\n\n"
+    title, kind = (QUESTIONS, "mh-questions") if asked else (SECTIONS, "mh-contents")
+    options = f"    open: {asked}\n    attrs: {{class: {kind}}}\n"
+    lines = (f"{'    ' * (len(b.mark) - 2)}- [{b.title}](#{b.value})\n" for b in found)
+    return f"/// details | {title[page.language]}\n{options}\n{''.join(lines)}///\n\n"

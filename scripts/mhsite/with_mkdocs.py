@@ -127,8 +127,9 @@ def lab(made: str, notebook, config) -> str:
 
 
 def lighter(output: str) -> str:
-    """A page without the reference's styles, and blank lines and indentation, but in code."""
-    output = re.sub(r'<link rel="stylesheet" href="[^"]*_mkdocstrings\.css">', "", output)
+    """A page without the styles of what it lacks, and blank lines and indentation, but in code."""
+    unused = "_mkdocstrings" if 'class="katex"' in output else "(?:_mkdocstrings|katex.min)"
+    output = re.sub(rf'<link rel="stylesheet" href="[^"]*{unused}\.css">', "", output)
     parts = VERBATIM.split(output)
     parts[::2] = [re.sub(r"\n\s+", "\n", part) for part in parts[::2]]
     return "".join(parts)

@@ -23,18 +23,13 @@ QUESTIONS = {"en": "All questions", "zh": "全部问题"}
 INDEX = "index.md"
 
 
-def road(language: str) -> list[str]:
-    """The pages under the nav's first title behind the home page, which come in order."""
-    return list(data.names_in(settings(language)["nav"][0]))[1:]
-
-
 def listed(block: Block, page: Page) -> list[tuple[str, list[str]]]:
     """The pages that ``<!-- cards … -->`` names, by groups with their titles.
 
     ``road`` is the road. No name at all means the section whose first page this is.
     """
     if block.value.strip() == "road":
-        return [("", road(page.language))]
+        return [("", data.road(page.language))]
     if block.value:
         return [("", [f"{name}.md" for name in block.value.split()])]
     found: list[tuple[str, list[str]]] = []
@@ -96,7 +91,7 @@ def _picture(page: Page, address: Address) -> str:
 
 def after(page: Page) -> str:
     """Which pages behind the road one reads before, of a page behind it."""
-    first = road(page.language)
+    first = data.road(page.language)
     if page.name in first or pieces.is_looked_up(page):
         return ""
     free, then, comma = AFTER[page.language]
@@ -106,7 +101,7 @@ def after(page: Page) -> str:
 
 def steps(page: Page, address: Address) -> str:
     """Where a page of the road stands on it, and the way to the others."""
-    names = road(page.language)
+    names = data.road(page.language)
     if page.name not in names:
         return ""
     here = names.index(page.name)

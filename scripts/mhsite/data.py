@@ -311,6 +311,11 @@ def pages(language: str) -> list[Path]:
     return [DOCS / language / name for name in names_in(settings(language)["nav"])]
 
 
+def road(language: str) -> list[str]:
+    """The pages under the nav's first title behind the home page, which come in order."""
+    return list(names_in(settings(language)["nav"][0]))[1:]
+
+
 def names_in(nav: list | dict | str) -> Iterator[str]:
     """The pages that stand in a part of the nav, in order."""
     if isinstance(nav, str):

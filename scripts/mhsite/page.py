@@ -174,7 +174,8 @@ class _Parser:
         begin, line = self.at, self.lines[self.at].rstrip()
         self.at += 1
         for kind, pattern in {
-            "heading": HEADING, "figure": FIGURE, "api": API, "cards": CARDS, "table": TABLE, "needs": NEEDS
+            "heading": HEADING, "figure": FIGURE, "api": API, "cards": CARDS, "table": TABLE,
+            "needs": NEEDS,
         }.items():  # fmt: skip
             if match := pattern.fullmatch(line):
                 kind = "widget" if line.startswith("<!-- widget ") else kind

@@ -3,11 +3,11 @@
 import re
 
 import pytest
-from mhsite import chapters
+from mhsite import data
 from mhsite.page import read
 from mhsite.source import DOCS, LANGUAGES, shown_section
 
-CHAPTERS = chapters.road("en")
+CHAPTERS = data.road("en")
 SENTENCE = [page for page in CHAPTERS if page != "build-and-train.md"]  # which reads a text
 
 each_language = pytest.mark.parametrize("language", LANGUAGES)

@@ -1,16 +1,18 @@
-"""The road: the pages under the nav's first title, which a newcomer reads in order."""
+"""The way through the pages: the home page, the road, the sections and their cards."""
 
 import re
+from urllib.parse import urljoin
 
 import pytest
 from mhsite import data
 from mhsite.page import read
+from mhsite.settings import settings
 from mhsite.source import DOCS, LANGUAGES, shown_section
+from test_site import address, each_language, html
 
 CHAPTERS = data.road("en")
 SENTENCE = [page for page in CHAPTERS if page != "build-and-train.md"]  # which reads a text
 
-each_language = pytest.mark.parametrize("language", LANGUAGES)
 each_chapter = pytest.mark.parametrize("page", CHAPTERS)
 
 
@@ -59,3 +61,136 @@ def test_the_same_numbers_stand_on_every_page(page):
         exec(shown_section(f"{name}.pycon:sentence").code, namespace)
     assert (this["X"] == first["X"]).all()
     assert this["words"] == first["words"]
+
+
+@each_chapter
+@each_language
+def test_each_page_has_its_place_on_the_road(site, language, page):
+    here = address(language, page)
+    steps = html(site, language, page).select(".mh-road a")
+    assert [urljoin(here, link["href"]) for link in steps] == [
+        address(language, other) for other in CHAPTERS
+    ]
+    assert [link.get("aria-current") for link in steps].index("step") == CHAPTERS.index(page)
+
+
+@each_language
+def test_every_section_begins_with_cards_of_its_pages(site, language):
+    for item in settings(language)["nav"][1:]:
+        (below,) = item.values()
+        first, *others = data.names_in(below)
+        if first in ("questions.md", "reference/index.md"):  # which are no lists
+            continue
+        here = address(language, first)
+        cards = html(site, language, first).select(".mh-cards li")
+        links = [urljoin(here, card.a["href"]) for card in cards]
+        assert links == [address(language, name) for name in others]
+        assert all(card.b.text and card.p.text for card in cards)
+
+
+def test_labels_of_the_navigation_fit_their_column():
+    for language, most in (("en", 28), ("zh", 14)):
+        labels = []
+
+        def note(below, labels=labels):
+            for item in below if isinstance(below, list) else []:
+                for label, inner in item.items() if isinstance(item, dict) else ():
+                    labels.append(label)
+                    note(inner)
+
+        note(settings(language)["nav"])
+        assert len(labels) > 70
+        assert [label for label in labels if len(label) > most] == []
+
+
+SCREENS = {"laptop": {"width": 1280, "height": 800}, "phone": {"width": 360, "height": 740}}
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@each_language
+def test_the_first_screen_has_both_doors_and_the_picture_with_its_numbers(
+    open_page, language, screen
+):
+    page = open_page(
+        address(language, "index.md"), viewport=SCREENS[screen], reduced_motion="reduce"
+    )
+    said = page.locator('[data-widget="reading"] [role="status"]')
+    assert re.search(r"0\.\d\d", said.inner_text())
+    doors = page.locator(".mh-doors a")
+    assert doors.count() == 2
+    for part in (doors.nth(0), doors.nth(1), page.locator(".mh-words").first, said):
+        box = part.bounding_box()
+        assert box["y"] + box["height"] <= SCREENS[screen]["height"]
+    doors.nth(0).click()
+    assert page.url.endswith(address(language, CHAPTERS[0]))
+
+
+@each_language
+def test_what_was_read_to_its_end_has_a_tick(open_page, home, language):
+    page = open_page(address(language, CHAPTERS[2]))
+    assert page.locator(".mh-road .mh-read").count() == 0
+    page.mouse.wheel(0, 300)
+    page.wait_for_timeout(300)
+    assert page.locator(".mh-road .mh-read").count() == 0  # begun is not read
+    page.locator("#now").scroll_into_view_if_needed()
+    page.locator(".mh-road .mh-read").wait_for(state="attached")
+    for other in LANGUAGES:  # both languages know it
+        page.goto(home + address(other, "index.md"))
+        page.locator("ol.mh-cards .mh-read").wait_for()
+        cards = page.locator("ol.mh-cards li").all()
+        assert [bool(card.locator(".mh-read").count()) for card in cards] == [
+            name == CHAPTERS[2] for name in CHAPTERS
+        ]
+    page.evaluate("localStorage.setItem('mhattn-read', '{broken')")
+    page.reload()
+    page.locator(".mh-cards").first.wait_for()
+    assert page.locator("ol.mh-cards .mh-read").count() == 0
+
+
+@each_language
+def test_a_phone_has_the_sections_below_the_title(open_page, language):
+    wide = open_page(address(language, "kv-cache.md"))
+    assert not wide.locator(".mh-contents").is_visible()
+    page = open_page(address(language, "kv-cache.md"), viewport=SCREENS["phone"], has_touch=True)
+    contents = page.locator(".mh-contents")
+    contents.locator("summary").tap()
+    links = contents.locator("a")
+    assert links.count() == page.locator("article h2").count()
+    links.nth(2).tap()
+    target = page.locator("article h2").nth(2)
+    page.wait_for_function("y => Math.abs(scrollY - y) > 100", arg=0)
+    page.wait_for_timeout(300)
+    assert 0 <= target.bounding_box()["y"] < 150
+
+
+HANGING = """() => [...document.querySelectorAll("pre > code > .mh-long")].map(line => {
+    const range = document.createRange()
+    range.selectNodeContents(line)
+    const rows = [...range.getClientRects()].filter(box => box.width > 1)
+    const indent = parseFloat(line.style.getPropertyValue("--in"))
+    return [Math.min(...rows.map(box => box.left)), Math.max(...rows.map(box => box.right)), indent]
+})"""
+COVERED = """() => [...document.querySelectorAll("pre > code")].filter(code => {
+    const button = code.parentElement.querySelector("button")?.getBoundingClientRect()
+    const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT)
+    const range = document.createRange()
+    while (button && walker.nextNode()) {
+        range.selectNodeContents(walker.currentNode)
+        for (const box of range.getClientRects())
+            if (box.right > button.left && box.left < button.right && box.width > 1
+                && box.bottom > button.top + 2 && box.top < button.bottom - 2) return true
+    }
+}).length"""
+
+
+@pytest.mark.parametrize("page", ["roofline.md", "kv-cache.md", "multi-head.md"])
+def test_on_a_phone_code_can_be_read_and_copied(open_page, page):
+    page = open_page(address("en", page), viewport=SCREENS["phone"])
+    page.add_style_tag(content="* { content-visibility: visible !important }")
+    page.locator("pre button").first.wait_for(state="attached")
+    assert page.evaluate(COVERED) == 0
+    lines = page.evaluate(HANGING)
+    assert lines
+    assert all(right <= 360 for _, right, _ in lines)
+    size = page.locator("pre button").first.bounding_box()
+    assert min(size["width"], size["height"]) >= 24

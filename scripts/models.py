@@ -1,6 +1,7 @@
 """Fetch the trained models that stories read: `mhsite.models` says what is fetched, and how.
 
-With `--missing`, list the installed transformers' language models without a row on "Known models".
+With `--missing`, list the causal language models of the installed transformers that
+"Known models" has no row for.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ const COMMANDS = /[\s"'“”‘’`?!,;:^~*+=|&#$%@\\/(){}[\]<>。，、？！�
 const BORDER = /(?<=\p{sc=Han})(?=\w)|(?<=\w)(?=\p{sc=Han})/gu;
 // What says nothing of the subject, on a site about attention.
 const EMPTY = new Set(
-  "a an and are attention be between by can could do does for from have how i if in into is it its me my of on or our should so than that the their them there this to use used using want was we what when where which who why will with work works would you your".split(" "),
+  "a an and are attention be between by can could do does for from have how i if in into is it its me my of on or our should so than that the their them there this to use used using versus vs want was we what when where which who why will with work works would you your".split(" "),
 );
 const EMPTY_HAN = /为什么|什么|怎么|如何|哪些|哪个|多少|可以|是否|有没有|区别|作用|还是|注意力|[的了吗呢是和与用有要在把被个占]/g;
 

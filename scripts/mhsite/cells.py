@@ -37,6 +37,7 @@ BARE = re.compile(r'<span(?: class="(?:n|nb|o|p|w)"| title="[^"]*")?>([^<]*)</sp
 INDENT = re.compile(r"(<pre.*?</pre>)|\n\s+", re.S)
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 TABLE = re.compile(r"^\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*", re.M)
+ROWS = re.compile(r"^[-.\d ]+$|^.*\S {2,}\S.*$", re.M)  # of numbers, or with gaps between columns
 
 
 def text(section: Section) -> str:
@@ -155,7 +156,8 @@ def _output(text: str, grid: str = "", said: Callable[[str], str] = str) -> str:
         return table(text, grid, said)
     wide = max(map(_columns, text.splitlines())) > PHONE
     focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
-    return f'<pre class="mh-output"{focus}>{escape(text, quote=False)}</pre>'
+    rows = " mh-rows" if wide and len(ROWS.findall(text)) > 1 else ""
+    return f'<pre class="mh-output{rows}"{focus}>{escape(text, quote=False)}</pre>'
 
 
 def _columns(line: str) -> int:

@@ -73,7 +73,8 @@ kimi-linear-48b-a3b 27 2304 32 32 192   mimo-v2-flash 48 4096 64 8 192
 nemotron-3-nano-30b-a3b 29 2688 32 2 128
 hy3-preview 80 4096 64 8 128        solar-open-100b 48 4096 64 8 128
 longcat-flash 56 6144 64 64 192     muse-spark-open-816b-a42b 62 8192 128 16 64
-inkling 66 6144 64 16 128           ernie-4.5-0.3b 18 1024 16 2 128
+inkling 66 6144 64 16 128           seed-oss-36b 64 5120 80 8 128
+ernie-4.5-0.3b 18 1024 16 2 128
 ernie-4.5-21b-a3b 28 2560 20 4 128
 """
 
@@ -112,6 +113,7 @@ KIB = {
     "hy3-preview": 320,
     "muse-spark-open-816b-a42b": 248,
     "inkling": (55 * 16 + 11 * 8) * 2 * 128 * 2 // 1024,
+    "seed-oss-36b": 256,
     "ernie-4.5-0.3b": 18,
     "deepseek-v4-flash": Fraction((43 * 512 + 21 * (512 + 128) // 4 + 20 * 512 // 128) * 2, 1024),
     "kimi-linear-48b-a3b": Fraction(7 * (512 + 64) * 2, 1024),
@@ -129,7 +131,7 @@ deepseek-v3 gpt-3-xl gpt-3-13b gemma-4-e2b gemma-4-e4b gemma-4-26b-a4b gemma-4-3
 qwen3-next-80b-a3b qwen3.5-35b-a3b deepseek-v3.2 gpt-oss-20b gpt-oss-120b glm-4.5-air glm-4.5 glm-5
 minimax-m2 kimi-k2 mistral-large-4 hy3-preview solar-open-100b longcat-flash inkling ernie-4.5-0.3b
 qwen3.5-27b deepseek-v4-flash glm-4.7-flash minimax-m3 kimi-linear-48b-a3b mimo-v2-flash
-nemotron-3-nano-30b-a3b
+nemotron-3-nano-30b-a3b seed-oss-36b
 """
 
 
@@ -164,7 +166,7 @@ def test_every_model_is_complete(model):
 def test_titles_differ_and_families_stand_together():
     assert len({model.title for model in KNOWN}) == len(KNOWN)
     families = [family for family, _ in itertools.groupby(m.family for m in KNOWN)]
-    assert len(families) == len(set(families)) == 26
+    assert len(families) == len(set(families)) == 27
 
 
 def test_numbers_that_were_not_read_in_code_are_marked():

@@ -84,6 +84,20 @@ def test_keys_reach_an_output_that_may_scroll(tmp_path, line, focus):
 
 
 @pytest.mark.parametrize(
+    ("line", "kinds"),
+    [
+        ("1.5 " * 10, ["mh-output", "mh-rows"]),
+        ("step      shape         stride           memory", ["mh-output", "mh-rows"]),
+        ("1.5 " * 9, ["mh-output"]),  # fits a phone
+        ("an error whose message is longer than a phone is wide", ["mh-output"]),
+    ],
+)
+def test_rows_of_columns_are_not_folded(tmp_path, line, kinds):
+    shown = soup(f">>> print(t)\n{line.strip()}\n{line.strip()}\n", tmp_path)
+    assert shown.select_one("pre.mh-output").get("class") == kinds
+
+
+@pytest.mark.parametrize(
     ("code", "quiet"),
     [
         ("x = 1", "x = 1"),

@@ -236,3 +236,5 @@ def test_models_without_a_row():
     assert not folders & {"deepseek_v4", "minimax_m3_vl"}
     assert {"olmoe", "jamba"} <= folders
     assert not folders & {"bert", "clip", "vit", "whisper"}  # no decoder of text with a cache
+    assert not folders & {"t5gemma", "qwen2_5_vl", "eurobert", "csm"}  # no causal language model
+    assert not folders & {"gemma2", "deepseek_v3"}  # rows of other sources, checkpoints named oddly

@@ -6,7 +6,9 @@ import argparse
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+from mhsite import offline
 from mhsite.source import ROOT
 
 
@@ -17,7 +19,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, help="stories at once (default: one a core)")
     parser.add_argument("--site-dir", default=str(ROOT / "site"), help="where the site goes")
     parser.add_argument("--engine", choices=["mkdocs", "zensical"], default="mkdocs")
+    parser.add_argument("--offline", metavar="ZIP", help="also as a zip, for a folder")
     options = parser.parse_args()
+    if options.offline and options.engine == "zensical":
+        parser.error("--offline takes what MkDocs builds")
     stories = [sys.executable, ROOT / "scripts" / "stories.py", "--device", options.device]
     stories += ["--force"] * options.force
     stories += ["--jobs", str(options.jobs)] if options.jobs else []
@@ -27,10 +32,13 @@ def main() -> int:
     ours = [str(ROOT), str(ROOT / "scripts")]  # not those of another clone
     path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}
-    return (
+    failed = (
         subprocess.run(stories, cwd=ROOT).returncode
         or subprocess.run(site, cwd=ROOT, env=environment).returncode
     )
+    if options.offline and not failed:
+        offline.write(Path(options.site_dir), Path(options.offline))
+    return failed
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from mhsite import notebook, results
 from mhsite.page import page_paths, read
-from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, told_in
+from mhsite.source import DOCS, LANGUAGES, ROOT
 
 from mhattn.lessons import data_file
 from mhattn.lessons.files import cache_folder
 
 # One of each kind: plain, with a measurement, with runs, with a model.
+CODE = re.compile(r"(>>>|\.\.\.)|#|$")  # what is not printed
 SAMPLE = ["en/masks.md", "en/roofline.md", "en/delta-rule.md", "zh/browse-heads.md"]
 PAGES = [
     f"{language}/{path.as_posix()}"
@@ -105,14 +106,11 @@ def test_data_is_found_in_the_wheel(alone, name, tmp_path):
 
 
 def said(page):
-    """What a page's code prints, by its story; of a lab nobody knows."""
-    story = STORIES / f"{told_in(page.language, page.name.removesuffix('.md'))}.pycon"
-    if not story.is_file():
-        story = STORIES / page.name.replace(".md", ".pycon")
-    if not story.is_file():
+    """What a page's code prints, in the page's order, by its story; of a lab nobody knows."""
+    shown = [block.section for block in page.walk() if block.kind == "include"]
+    if not (told := [section.text for section in shown if section.is_story]):
         return None
-    text = re.sub(r"^# --8<--.*\n", "", story.read_text(encoding="utf-8"), flags=re.M)
-    lines = [line for line in text.splitlines() if not re.match(r"(>>>|\.\.\.)|#|$", line)]
+    lines = [line for line in "\n".join(told).splitlines() if not CODE.match(line)]
     return [line.replace("<BLANKLINE>", "") for line in lines]
 
 

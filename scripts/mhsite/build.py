@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from pathlib import Path
@@ -34,7 +33,6 @@ COMMENT = {
 def prepare(*, serve: bool = False) -> None:
     """What has to be done before pages are rendered: run the stories, or see what is filed."""
     os.environ.setdefault("SOURCE_DATE_EPOCH", release.commit_time())
-    logging.getLogger("jieba").setLevel(logging.WARNING)
     results.look() if serve else results.run()
 
 

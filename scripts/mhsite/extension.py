@@ -16,7 +16,7 @@ from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
 from mhsite import cells, chapters, data, links, pieces
-from mhsite.page import Block, Page, Span, page_paths, parse, read, with_spans
+from mhsite.page import Block, Page, Span, page_paths, parse, question_ids, read, with_spans
 from mhsite.source import DOCS, SourceError
 
 
@@ -139,7 +139,11 @@ class Writer:
         return text + with_spans(chapters.contents(self.page), self.plain_span)
 
     def block(self, block: Block) -> str:
-        return f"{self.prose(block)}{self.markdown(block.blocks)}{block.mark}\n"
+        head = self.prose(block)
+        if block.is_question:
+            name = question_ids(self.page)[block.line]
+            head += f"    attrs: {{id: {name}}}\n"
+        return f"{head}{self.markdown(block.blocks)}{block.mark}\n"
 
     def include(self, block: Block) -> str:
         link = "" if self.is_lab else links.to_reference(block)

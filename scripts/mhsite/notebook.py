@@ -15,7 +15,7 @@ import nbformat
 from nbformat import v4
 
 from mhsite import cells, chapters, data, models, release, results, words
-from mhsite.page import Block, Page, Span, with_spans
+from mhsite.page import Block, Page, Span, question_ids, with_spans
 from mhsite.source import Section, SourceError
 
 ROLE = re.compile(r"\\(?:query|key|value|weights|output)(?![a-zA-Z])\s*")
@@ -278,7 +278,9 @@ class _Plain:
         if folds and all(isinstance(piece, str) for piece in inside):
             title = with_spans(block.title, self.in_html)
             body = "".join(inside).strip()
-            inside = [f"<details><summary>{title}</summary>\n\n{body}\n\n</details>\n"]
+            name = question_ids(self.page).get(block.line) if block.is_question else None
+            start = f'<details class="question" id="{name}">' if name else "<details>"
+            inside = [f"{start}<summary>{title}</summary>\n\n{body}\n\n</details>\n"]
         elif title:
             yield f"**{title}**\n\n"
         yield from inside

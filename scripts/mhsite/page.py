@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -53,6 +54,15 @@ class Block:
     def section(self) -> Section:
         """The section that an include shows."""
         return shown_section(self.value, self.language)
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it is a question whose answer unfolds."""
+        return self.kind == "block" and "\n    type: question\n" in self.text
+
+    def walk(self) -> Iterator[Block]:
+        """Every block in it."""
+        return _walk(self.blocks)
 
     @property
     def mark(self) -> str:
@@ -118,6 +128,20 @@ class Page:
     def walk(self) -> Iterator[Block]:
         """Every block, those within admonitions after the admonition itself."""
         return _walk(self.blocks)
+
+
+def question_ids(page: Page) -> dict[int, str]:
+    """The ids of a page's folded questions, by their lines: words of the English ones."""
+    mine = [block for block in page.walk() if block.is_question]
+    twin = page.path and DOCS / LANGUAGES[0] / page.name
+    english = read(twin) if twin and twin != page.path and twin.is_file() else page
+    found, times = {}, Counter()
+    titles = [block.title for block in english.walk() if block.is_question]
+    for block, title in zip(mine, titles, strict=False):
+        name = "q-" + "-".join(re.findall(r"[a-z0-9]+", title.lower())[:8])
+        times[name] += 1
+        found[block.line] = name if times[name] == 1 else f"{name}-{times[name]}"
+    return found
 
 
 def _walk(blocks: tuple[Block, ...], *, folded: bool = True) -> Iterator[Block]:

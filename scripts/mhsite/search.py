@@ -1,24 +1,21 @@
 """The search index of a language's site, made from the blocks of its pages.
 
-Material's own plugin reads the HTML of each page, most of which is formulas and highlighted code.
-The form of the index is Material's: a document for each heading; between Chinese words a blank of
-no width, since a reader's browser cannot cut them.
+A document for each heading, each folded question, and each function or class of the reference.
+docs/assets/search.js reads them: Zensical, which writes an index of its own, has no part in it.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
-from html import escape
 from pathlib import Path
-
-import jieba
 
 from mhsite import data, pieces
 from mhsite.api import api
-from mhsite.page import Block, Page, Span, keys, parse, with_spans
+from mhsite.page import Block, Page, Span, keys, parse, question_ids, with_spans
 
 PART = 200_000  # characters of the index in one file
 BEHIND = ("reference/", "glossary/")  # the chapters
@@ -35,10 +32,6 @@ NAME = re.compile(r"\b[A-Za-z]+_\w+|\b[A-Z][a-z]+[A-Z]\w*")  # that somebody may
 SIMPLE = re.compile(r"\w+")
 KEPT = re.compile("\0(\\d+)\0")
 UNTYPED = re.compile(r"(?:(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+")  # by any reader: long decimals
-CUT = "\u200b"
-HAN = re.compile("[\u3005\u3007\u3400-\u9fff]+")
-# The search cuts at signs anyway, and finds a word by its beginning.
-NEEDLESS_CUT = re.compile(r"\u200b+(?=\W|$|[的了着过们地得时中里上下个])|(?<!\w)\u200b+")
 
 
 def write(pages: list[Page], folder: Path) -> None:
@@ -48,7 +41,6 @@ def write(pages: list[Page], folder: Path) -> None:
     """
     index = folder / "search_index.json"
     made = json.loads(index.read_text(encoding="utf-8"))
-    made["config"]["fields"] |= {"title": {"boost": 5}, "tags": {"boost": 5}}
     made["config"]["parts"] = []
     for number, part in enumerate(parts(found for page in pages for found in documents(page))):
         name = f"part-{number}.json"
@@ -71,15 +63,16 @@ def parts(found: Iterable[dict]) -> Iterator[list[str]]:
 
 def documents(page: Page) -> list[dict]:
     """What a search finds on a page: its headings, and the functions and classes below them."""
-    if page.url in LISTS:
-        return []
     boost = {"boost": 0.2} if page.url.startswith(BEHIND) else {}
     called = names(page)
+    entries = _entries(page)
+    if page.url in LISTS:
+        entries = [("", next(entries)[1], "")]
     return [
-        {"location": page.url + location, "title": cut(title), "text": cut(text)}
+        {"location": page.url + location, "title": " ".join(title.split()), "text": cut(text)}
         | ({"tags": called[location]} if location in called else {})
         | boost
-        for location, title, text in _entries(page)
+        for location, title, text in entries
     ]
 
 
@@ -96,31 +89,43 @@ def names(page: Page) -> dict[str, list[str]]:
 
 def _entries(page: Page) -> Iterator[tuple[str, str, str]]:
     """Fragment, title and text of each document of a page."""
-    location, title, text, members = "", "", "", []
-    for block in _blocks(page):
+    location, title, text, below = "", "", "", []
+    questions = question_ids(page)
+    times = Counter(block.title for block in page.walk() if block.is_question)
+    for block in _blocks(page.blocks):
         if block.kind == "heading":
             if title:
                 yield location, title, text
-                yield from members
+                yield from below
                 location = f"#{block.value}"
-            title, text, members = words(block.title, page.language), "", []
+            title, text, below = words(block.title, page.language), "", []
         elif block.kind == "api":
             about, *members = api(block.value, page.language)
             text += about
+            below += members
+        elif block.is_question:
+            asked, *answer = (block_words(each, page.language) for each in [block, *block.walk()])
+            if times[block.title] == 1:
+                below.append((f"#{questions[block.line]}", asked, "\n".join(answer)))
+            else:  # "Answer", below an exercise
+                text += "\n".join(answer)
         else:
             text += f"{block_words(block, page.language)}\n"
     yield location, title, text
-    yield from members
+    yield from below
 
 
-def _blocks(page: Page) -> Iterator[Block]:
-    for block in page.walk():
+def _blocks(blocks: tuple[Block, ...]) -> Iterator[Block]:
+    """Those with words, a question with its answer as one."""
+    for block in blocks:
         if block.value.startswith("measured "):
             continue
         if block.kind == "table":  # that of the glossary has headings
-            yield from parse(data.table(block, page.language, str)).blocks
-        else:
-            yield block
+            yield from parse(data.table(block, block.language, str)).blocks
+            continue
+        yield block
+        if not block.is_question:
+            yield from _blocks(block.blocks)
 
 
 def block_words(block: Block, language: str) -> str:
@@ -164,19 +169,6 @@ def formula(tex: str) -> str:
     return signs if len(signs) < 8 else " "
 
 
-@cache
-def _cutter() -> jieba.Tokenizer:
-    """Knows our terms; 注意力 in one is a word by itself."""
-    cutter = jieba.Tokenizer()
-    for _, called in data.searched():
-        for han in HAN.findall(" ".join(called)):
-            cutter.add_word(han.removeprefix("注意力").removesuffix("注意力") or han)
-    return cutter
-
-
-@cache
 def cut(text: str) -> str:
-    """The text as HTML that shows it, with Chinese cut between its words."""
-    text = UNTYPED.sub(" ", text).strip()
-    text = HAN.sub(lambda han: CUT + CUT.join(_cutter().cut(han[0])) + CUT, text)
-    return escape(NEEDLESS_CUT.sub("", text), quote=False)
+    """The text without what nobody types."""
+    return UNTYPED.sub(" ", text).strip()

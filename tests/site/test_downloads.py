@@ -1,4 +1,4 @@
-"""The links below a title, clicked: a file arrives, opens, and what it asks for can be installed."""
+"""The links below a title, clicked: a file arrives, opens, and asks for what can be installed."""
 
 import os
 import re

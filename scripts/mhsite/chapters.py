@@ -15,9 +15,9 @@ from mhsite.source import DOCS, SourceError
 
 Address = Callable[[str], str]
 
-AFTER = {"en": ("after the road", "after {}", ", "), "zh": ("读完入门即可", "先读{}", "、")}
-ROAD = {"en": "The road, {} of {}", "zh": "入门之路，第 {} / {} 页"}
-STEPS = {"en": "The road", "zh": "入门之路"}
+AFTER = {"en": ("after the course", "after {}", ", "), "zh": ("读完入门课即可", "先读{}", "、")}
+PLACE = {"en": "Page {} of {} of the course", "zh": "入门课，第 {} / {} 页"}
+COURSE = {"en": "The course", "zh": "入门课"}
 SECTIONS = {"en": "On this page", "zh": "本页内容"}
 QUESTIONS = {"en": "All questions", "zh": "全部问题"}
 INDEX = "index.md"
@@ -111,8 +111,8 @@ def steps(page: Page, address: Address) -> str:
         title = escape(data.title(name, page.language))
         url = pieces.url(read(DOCS / page.language / name), address)
         links.append(f'<li><a href="{url}" title="{title}"{mark}>{number + 1}</a></li>')
-    said = ROAD[page.language].format(here + 1, len(names))
-    label = f'aria-label="{STEPS[page.language]}"'
+    said = PLACE[page.language].format(here + 1, len(names))
+    label = f'aria-label="{COURSE[page.language]}"'
     made = f'<nav class="mh-road" {label}><span>{said}</span><ol>{"".join(links)}</ol></nav>'
     return made + pieces.script("road", address)
 

@@ -17,7 +17,7 @@ WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
 SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
 TIME = {"en": "{} min", "zh": "约 {} 分钟"}
 NEEDS = {"en": ("Needs: ", ", "), "zh": ("先读：", "、")}
-ROAD = {"en": " (road, {})", "zh": "（入门第 {} 页）"}
+PLACE = {"en": " (course, {})", "zh": "（入门课第 {} 页）"}
 DOWNLOADS = {
     "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
     "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
@@ -171,5 +171,5 @@ def url(page: Page, address: Callable[[str], str]) -> str:
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
     to, first = url(Page((), page.folder / name), address), data.road(page.language)
-    place = ROAD[page.language].format(first.index(name) + 1) if name in first else ""
+    place = PLACE[page.language].format(first.index(name) + 1) if name in first else ""
     return f'<a href="{to}">{data.title(name, page.language)}</a>{place}'

@@ -4,7 +4,9 @@ import shutil
 from pathlib import Path
 
 import mhsite
-from mhsite import build, chapters, pieces, publish, release, serve, with_mkdocs
+from mhsite import build, chapters, publish, release, serve, with_mkdocs
+from mhsite.page import read
+from mhsite.source import DOCS
 from mkdocs.plugins import CombinedEvent, event_priority
 
 import mhattn as mhattn  # this clone's, while MkDocs has this folder first among its paths
@@ -56,7 +58,8 @@ def on_page_content(html, page, config, files):
     if page.file.src_uri.startswith("labs/"):
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
-    page.meta.setdefault("description", pieces.summary(html))
+    source = read(DOCS / config.theme["language"] / page.file.src_uri)
+    page.meta |= {"description": build.description(source), "changed": release.changed(source)}
     page.meta["hide"] = chapters.hidden(page.file.src_uri)
     return html
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from html import escape
 from pathlib import Path
 
 from markdown import Markdown
 
 from mhsite import (
+    data,
     extension,
     javascript,
     katex,
@@ -20,6 +22,7 @@ from mhsite import (
     results,
     runs,
     search,
+    sharing,
 )
 from mhsite.page import Page, page_paths, read
 from mhsite.source import DOCS, LANGUAGES
@@ -45,7 +48,9 @@ def pages(language: str) -> list[Page]:
 
 
 def description(page: Page) -> str:
-    """A page's first paragraph, for those who list pages."""
+    """What a page is about, for those who list pages; a new page's first paragraph."""
+    if said := data.description(page.name, page.language):
+        return said
     prose = next(block for block in page.blocks if block.kind == "prose" and block.text.strip())
     md = Markdown(extensions=[extension.SiteExtension(language=page.language)])
     title, *others = [heading.text for heading in page.headings]  # which a link may name
@@ -73,7 +78,7 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
-    found |= measured.published() | runs.published()
+    found |= measured.published() | runs.published() | sharing.files(mine, language)
     stories = {name for page in mine for name in notices.stories(page)} if only else None
     found |= {f"data/{name}": path for name, path in results.files(language, stories).items()}
     found |= {f"figures/{name}": svg for name, svg in results.figures(language, stories).items()}
@@ -82,7 +87,20 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
         found[f"assets/katex/fonts/{name}"] = font
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
+        found |= moved(home)
         found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)
+    return found
+
+
+def moved(home: str) -> dict[str, str]:
+    """A page at each address that is another's now, which leads there."""
+    found = {}
+    for old, new in data.moved().items():
+        to = escape(home + new)
+        found[f"{old}index.html"] = (
+            f'<!doctype html><meta charset="utf-8"><title>{to}</title><link rel="canonical" '
+            f'href="{to}"><meta http-equiv="refresh" content="0; url={to}"><a href="{to}">{to}</a>'
+        )
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from html import escape
 
-from mhsite import data, pieces, search
+from mhsite import data, pieces
 from mhsite.page import Block, Page, read
 from mhsite.settings import settings
 from mhsite.source import DOCS, SourceError
@@ -73,12 +73,7 @@ def _card(name: str, page: Page, address: Address) -> str:
     said = " · ".join(filter(None, parts))
     link = f'<a href="{pieces.url(about, address)}">{_picture(about, address)}'
     title = f"<b>{escape(data.title(name, page.language))}</b></a>"
-    return f"<li>{link}{title}<p>{escape(_said(about))}</p><small>{said}</small></li>"
-
-
-def _said(page: Page) -> str:
-    prose = next(block for block in page.blocks if block.kind == "prose" and block.text.strip())
-    return search.words(prose.text, page.language).strip()[:120]
+    return f"<li>{link}{title}<p>{escape(data.description(name, page.language))}</p><small>{said}</small></li>"
 
 
 def _picture(page: Page, address: Address) -> str:

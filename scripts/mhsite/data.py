@@ -61,6 +61,18 @@ def searched() -> Iterator[tuple[str, list[str]]]:
     yield from _parsed(DOCS / "data" / "glossary.toml")["searched"].items()
 
 
+def description(name: str, language: str) -> str:
+    """What a page is about, in one sentence, if anybody has written that."""
+    file = DOCS / "data" / "descriptions.toml"
+    return _parsed(file).get(name, {}).get(language, "") if file.is_file() else ""
+
+
+def moved() -> dict[str, str]:
+    """Addresses that pages had, with those that they have: ``old/`` to ``new/#section``."""
+    file = DOCS / "data" / "addresses.toml"
+    return _parsed(file)["moved"] if file.is_file() else {}
+
+
 @of_file
 def _parsed(path: Path) -> dict:
     return tomllib.loads(path.read_text(encoding="utf-8"))

@@ -29,6 +29,29 @@ def date() -> datetime:
     return datetime.fromtimestamp(int(commit_time()), UTC)
 
 
+def changed(page: Page) -> str:
+    """The day of the last commit that changed a page or its story, where the history is known."""
+    story = page.name.removesuffix(".md")
+    names = [f"docs/{page.language}/{page.name}", f"docs/{story}.py"]
+    names += [f"docs/stories/{story}{kind}.pycon" for kind in ("", f".{page.language}")]
+    return max(_changes().get(name, "") for name in names)
+
+
+@cache
+def _changes() -> dict[str, str]:
+    """The day on which each file of the pages was last changed."""
+    if _git("rev-parse", "--is-shallow-repository") != "false":
+        return {}
+    found: dict[str, str] = {}
+    day = ""
+    for line in _git("log", "--format=day %cs", "--name-only", "--", "docs").splitlines():
+        if line.startswith("day "):
+            day = line.removeprefix("day ")
+        elif line:
+            found.setdefault(line, day)
+    return found
+
+
 def state(language: str) -> str:
     """Version, date and licence in one line."""
     return f"mhattn {version} ({date():%Y-%m-%d}) · {LICENCE[language]}"

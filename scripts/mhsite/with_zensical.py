@@ -57,8 +57,9 @@ def stage(language: str, folder: Path) -> None:
     shutil.copytree(DOCS / "theme", folder / "theme")
     files = build.files(language, home)
     for page in build.pages(language):
-        about = {"description": build.description(page), "hide": chapters.hidden(page.name)}
-        about = yaml.safe_dump(about, allow_unicode=True)
+        said = {"description": build.description(page), "changed": release.changed(page)}
+        said["hide"] = chapters.hidden(page.name)
+        about = yaml.safe_dump(said, allow_unicode=True)
         files[page.name] = f"---\n{about}---\n{page.path.read_text(encoding='utf-8')}"
     for name, content in files.items():
         path = folder / "docs" / name

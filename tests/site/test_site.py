@@ -63,8 +63,6 @@ def test_page_says_what_it_is(site, language, page):
     assert len(soup.title.text.strip()) > 3
     (h1,) = soup.select("h1")
     assert h1.text.strip().removesuffix("#")
-    description = soup.select_one("meta[name=description]")["content"]
-    assert soup.select_one("article p:not([class])").text.startswith(description[:6])
     ids = Counter(element["id"] for element in soup.select("[id]"))
     assert [name for name, count in ids.items() if count > 1] == []
 
@@ -192,7 +190,7 @@ def test_sitemaps_list_every_page_with_its_other_language(site, root_url):
             found[url.find("s:loc", names).text] = {a.get("hreflang"): a.get("href") for a in links}
         assert found == {
             root_url + address(language, page): {
-                la: root_url + address(la, page) for la in LANGUAGES
+                {"en": "en", "zh": "zh-Hans"}[la]: root_url + address(la, page) for la in LANGUAGES
             }
             for page in PAGES
         }

@@ -1,0 +1,140 @@
+"""What search engines and those who are sent a link see of a page; addresses stay."""
+
+import io
+import json
+import tomllib
+from urllib.parse import unquote
+
+from mhsite import build, data, release, sharing
+from mhsite.source import DOCS, LANGUAGES
+from PIL import Image
+from test_site import PAGES, address, each_language, each_side, html, root_url as root_url, source
+
+DESCRIPTIONS = tomllib.loads((DOCS / "data" / "descriptions.toml").read_text(encoding="utf-8"))
+ADDRESSES = tomllib.loads((DOCS / "data" / "addresses.toml").read_text(encoding="utf-8"))
+LENGTHS = {"en": (60, 155), "zh": (24, 80)}
+
+
+def test_each_page_has_a_description_in_both_languages():
+    assert sorted(DESCRIPTIONS) == PAGES
+    assert all(sorted(said) == sorted(LANGUAGES) for said in DESCRIPTIONS.values())
+
+
+@each_language
+def test_no_two_descriptions_are_alike_and_none_is_cut(language):
+    said = [each[language] for each in DESCRIPTIONS.values()]
+    assert len({text[:30] for text in said}) == len(said)
+    least, most = LENGTHS[language]
+    assert [text for text in said if not least <= len(text) <= most] == []
+    assert all(text.endswith((".", "?", "。", "？")) for text in said)
+
+
+@each_side
+def test_a_shared_page_says_what_it_is(site, root_url, language, page):
+    soup = html(site, language, page)
+    said = {tag["property"]: tag["content"] for tag in soup.select("meta[property^='og:']")}
+    description = DESCRIPTIONS[page][language]
+    assert soup.select_one("meta[name=description]")["content"] == description
+    assert said["og:description"] == description
+    assert said["og:url"] == soup.select_one("link[rel=canonical]")["href"]
+    assert said["og:url"] == root_url + address(language, page)
+    assert said["og:title"] in " ".join(soup.h1.text.split())
+    picture = site / said["og:image"].removeprefix(root_url)
+    assert Image.open(picture).format == "PNG"
+    assert Image.open(picture).size == (1200, 630)
+    about = json.loads(soup.select_one("script[type='application/ld+json']").string)
+    assert (about["headline"], about["description"]) == (said["og:title"], description)
+    assert about["url"] == said["og:url"]
+
+
+@each_side
+def test_a_page_names_its_other_language(site, root_url, language, page):
+    links = html(site, language, page).head.select("link[rel=alternate][hreflang]")
+    english, chinese = (root_url + address(each, page) for each in ("en", "zh"))
+    assert {link["hreflang"]: link["href"] for link in links} == {
+        "en": english,
+        "zh-Hans": chinese,
+        "x-default": english,
+    }
+
+
+def test_each_english_page_has_a_card_of_its_own(site):
+    cards = {path.read_bytes() for path in (site / "assets" / "cards").iterdir()}
+    assert len(cards) == len(PAGES)
+
+
+@each_language
+def test_icons_have_the_sizes_that_are_said(site, language):
+    home = site / address(language, "index.md")
+    manifest = json.loads((home / "assets/icons/site.webmanifest").read_text(encoding="utf-8"))
+    sizes = [Image.open(home / "assets/icons" / each["src"]).size for each in manifest["icons"]]
+    assert [f"{x}x{y}" for x, y in sizes] == [each["sizes"] for each in manifest["icons"]]
+    for link in html(site, language, "masks.md").head.select("link[rel*=icon][sizes]"):
+        image = Image.open(home / "masks" / link["href"])
+        assert link["sizes"] == "{}x{}".format(*image.size)
+
+
+def test_the_icon_is_the_logo(open_page):
+    """Drawn by us and by a browser."""
+    page = open_page("")
+    page.set_content(f"<body style='margin:0'>{(DOCS / 'assets/logo.svg').read_text('utf-8')}")
+    page.add_style_tag(content="svg { width: 192px; height: 192px; display: block }")
+    shot = Image.open(io.BytesIO(page.locator("svg").screenshot())).convert("RGB")
+    ours = Image.open(io.BytesIO(sharing.icon(192)))
+    for x in range(4, 192, 8):
+        for y in range(4, 192, 8):
+            pairs = zip(shot.getpixel((x, y)), ours.getpixel((x, y)), strict=True)
+            assert all(abs(theirs - our) <= 2 for theirs, our in pairs), (x, y)
+
+
+@each_side
+def test_the_foot_says_state_and_where_to_tell(site, language, page):
+    foot = html(site, language, page).footer
+    assert release.state(language).split(" ·")[0] in foot.text
+    assert {"en": "nothing is loaded from third parties", "zh": "不从第三方加载任何内容"}[
+        language
+    ] in foot.text
+    (link,) = foot.select("a[href*='/issues/new']")
+    title = unquote(link["href"].partition("?title=")[2])
+    assert title in " ".join(html(site, language, page).h1.text.split()) != ""
+    assert release.changed(source(language, page)) in foot.text
+
+
+# Addresses
+
+
+def test_each_public_address_still_leads_somewhere(site):
+    public = ADDRESSES["public"]
+    assert {address("en", page) for page in PAGES} <= {*public}, "a new page is public, too"
+    for language in LANGUAGES:
+        home = site / address(language, "index.md")
+        assert [old for old in public if not (home / old / "index.html").is_file()] == []
+
+
+def test_what_moved_leads_to_a_page(site):
+    for new in ADDRESSES["moved"].values():
+        page, _, anchor = new.partition("#")
+        text = (site / page / "index.html").read_text(encoding="utf-8")
+        assert not anchor or f'id="{anchor}"' in text
+
+
+def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch):
+    monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/#leak"})
+    made = build.moved("https://host/zh/")
+    assert list(made) == ["old/index.html"]
+    assert 'content="0; url=https://host/zh/masks/#leak"' in made["old/index.html"]
+    assert '<link rel="canonical" href="https://host/zh/masks/#leak">' in made["old/index.html"]
+
+
+def test_nothing_comes_from_elsewhere_and_nothing_is_left(open_page, home):
+    """What the foot says: no cookies, no third parties; the search and a widget are used, too."""
+    page = open_page("live-model/")
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.reload(wait_until="networkidle")
+    page.keyboard.press("/")
+    page.keyboard.type("softmax")
+    page.wait_for_selector(".md-search-result__link")
+    assert len(asked) > 5
+    assert [url for url in asked if not url.startswith((home, "data:", "blob:"))] == []
+    assert page.context.cookies() == []

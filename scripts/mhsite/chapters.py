@@ -73,7 +73,8 @@ def _card(name: str, page: Page, address: Address) -> str:
     said = " · ".join(filter(None, parts))
     link = f'<a href="{pieces.url(about, address)}">{_picture(about, address)}'
     title = f"<b>{escape(data.title(name, page.language))}</b></a>"
-    return f"<li>{link}{title}<p>{escape(data.description(name, page.language))}</p><small>{said}</small></li>"
+    told = f"<p>{escape(data.description(name, page.language))}</p><small>{said}</small>"
+    return f"<li>{link}{title}{told}</li>"
 
 
 def _picture(page: Page, address: Address) -> str:

@@ -47,6 +47,17 @@ def test_each_page_leads_to_the_next(language, page):
 
 @each_chapter
 @each_language
+def test_each_page_leads_to_three_questions(language, page):
+    asked = {block.value for block in opened(language, "questions.md").headings}
+    end = opened(language, page).path.read_text("utf-8").split("{ #now }")[1]
+    (line,) = [line for line in end.splitlines() if "](questions.md#" in line]
+    links = re.findall(r"\]\(questions\.md#([\w-]+)\)", line)
+    assert len({*links}) == len(links) == 3
+    assert {*links} <= asked
+
+
+@each_chapter
+@each_language
 def test_each_page_says_what_it_needs(language, page):
     lines = [block.text for block in opened(language, page).walk() if "<!-- needs" in block.text]
     needed = re.findall(r"[\w/-]+\.md", "".join(lines))

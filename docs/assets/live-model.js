@@ -35,7 +35,7 @@ const WORDS = {
   zh: {
     loading: "正在加载模型……", failed: "模型的权重无法加载：", offline: "没有网络连接", again: "重试",
     text: "输入文字", other: "另一句话，用来粘贴", temperature: "温度", seed: "随机种子", write: "续写", stop: "停止", reset: "还原", play: "补全",
-    named: "输入一句五言诗", name: "红豆生南国", given: 2, begin: name => `${name.join("")}，${name.slice(0, 2).join("")}`,
+    named: "输入一句五言诗", name: "青鸟过寒江", given: 2, begin: name => `${name.join("")}，${name.slice(0, 2).join("")}`,
     ready: "按下按钮才会下载模型。",
     completed: (whole, without) => `所有头都打开：“${whole}”。关掉第 2 层的头：“${without}”。`,
     empty: "请输入文字：模型至少要读到一个字。",

@@ -427,7 +427,7 @@ def test_the_home_page_completes_a_name(open_page, stored, language):
     ready = widget.get_by_role("status").inner_text()
     last = [f"2.{head}" for head in (1, 2, 3, 4)]
     given, form = SMALL[language]
-    for name in {"en": ("Tavrik", "Quimby"), "zh": ("红豆生南国", "青鸟过寒江")}[language]:
+    for name in {"en": ("Tavrik", "Quimby"), "zh": ("青鸟过寒江", "锄禾日当午")}[language]:
         widget.get_by_role("textbox").fill(name)
         assert widget.get_by_role("status").inner_text() == ready
         widget.get_by_role("button").click()
@@ -490,10 +490,10 @@ def test_reader_types_a_name_twice(open_page, stored, language):
         widget.locator("textarea").fill(text)
         found[text] = loss_said(widget)
         assert found[text] == pytest.approx(mean(in_python(story, text)[2]), abs=0.0051)
-    assert found[2 * once] < 0.8 * found[once]
+    assert found[2 * once] < found[once] - 0.4
     for head in (1, 2, 3, 4):
         widget.locator(f"[name='head-2.{head}']").click()
-    assert loss_said(widget) > 1.3 * found[2 * once]
+    assert loss_said(widget) > found[2 * once] + 0.5
 
 
 FIRST = {"en": ("Tavrik", "Tavmol"), "zh": ("青鸟过寒江", "青鸟宿空林")}
@@ -501,34 +501,38 @@ FIRST = {"en": ("Tavrik", "Tavmol"), "zh": ("青鸟过寒江", "青鸟宿空林"
 
 @each_language
 def test_reader_pastes_heads_from_another_sentence(open_page, stored, language):
-    """With layer 2 from a sentence with another name, the model expects that name's letter."""
+    """With layer 2 from a sentence with another name, that name's letter comes into the bars."""
     story = stored[language]
     page, widget, errors = opened(open_page, language)
     text, (own, others) = story.header["example"], FIRST[language]
     other = text.replace(own, others)
-    expected = widget.locator(".mh-expected th").first
+    expected = widget.locator(".mh-expected th")
     place = next(i for i in range(len(own)) if own[i] != others[i])
-    assert expected.inner_text() == own[place]
+    assert expected.first.inner_text() == own[place]
     widget.locator("[name=other]").fill(other)
     read_through(widget)
-    assert expected.inner_text() == own[place]  # no head is off
+    assert expected.first.inner_text() == own[place]  # no head is off
     for head in (1, 2, 3, 4):
         widget.locator(f"[name='head-2.{head}']").click()
     names = [f"2.{head}" for head in (1, 2, 3, 4)]
     pasted = in_python(story, text, names, other)
     assert loss_said(widget) == pytest.approx(mean(pasted[2]), abs=0.0051)
-    assert expected.inner_text() == others[place] == story.letters[pasted[1][-1].argmax()]
+    best = [story.letters[i] for i in pasted[1][-1].topk(8).indices]
+    names = [{" ": "␣", "\n": "↵"}.get(letter, letter) for letter in best]
+    assert expected.all_inner_texts() == names
+    assert others[place] in names[:2]
+    assert own[place] not in names
     page.reload()
     widget.locator(".mh-map-top span").first.wait_for()
     read_through(widget)
     assert widget.locator("[name=other]").input_value() == other
-    assert expected.inner_text() == others[place]
+    assert expected.all_inner_texts() == names
     widget.locator("button[type=reset]").click()
     page.wait_for_timeout(50)
     read_through(widget)
     assert widget.locator("[name=other]").input_value() == ""
     assert "other=" not in page.url
-    assert expected.inner_text() == own[place]
+    assert expected.first.inner_text() == own[place]
     assert errors == []
 
 

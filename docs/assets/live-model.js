@@ -1,21 +1,22 @@
 // The trained model of the page live-model.md on what the reader types: losses, maps of all heads, what comes next.
-// The model itself is model.js. With the option small it only writes on and shows one head, on the home page.
+// The model itself is model.js. With the option small it only completes a name, with its heads and without, on the home page.
 
 import { MOVES, asked, element, keep, mount, teller, wordsOf } from "./dom.js"
-import { draw, encode, forward, forwardInTurns, losses, mean, random, read, softmax } from "./model.js"
+import { copier, draw, encode, forwardInTurns, losses, mean, random, read, softmax } from "./model.js"
 
 const FILE = new URL("../data/live-model/model.bin", import.meta.url)
 const LONGEST = 160  // characters that it adds at most, and without moving pictures
 const AT_ONCE = 40
 const PACE = 90  // milliseconds a character
-const SMALL = { temperature: 0.5, seed: 1 }  // on the home page
 const EXPECTED = 8  // next characters that have a bar
 const CELL = 11  // the least width of a map's cell, in pixels, so that its letter can be read
 const WORDS = {
   en: {
     loading: "The model loads …", failed: "The model’s weights can’t be loaded: ", offline: "no connection", again: "Try again",
-    text: "Your text", temperature: "temperature", seed: "seed", write: "continue", stop: "stop", reset: "reset", play: "let it continue",
-    begin: "‘Come on!’ cried the Gryphon, ", ready: "The model is fetched when you press the button.",
+    text: "Your text", other: "Another sentence, to paste from", temperature: "temperature", seed: "seed", write: "continue", stop: "stop", reset: "reset", play: "complete it",
+    named: "A name that it has never read", name: "Tavrik", given: 3, begin: name => `‘${name.join("")} is here,’ said the King. ‘Oh, ${name.slice(0, 3).join("")}`,
+    ready: "The model is fetched when you press the button.",
+    completed: (whole, without) => `All heads: “${whole}”. Without the heads of layer 2: “${without}”.`,
     empty: "Type something: the model needs a character to read.",
     loss: (all, now) => now === null ? `Mean loss ${all}` : `Mean loss ${now}; with all heads ${all}`,
     noLoss: "No loss yet: the first character has nothing before it.",
@@ -26,15 +27,17 @@ const WORDS = {
     takes: (weight, letter, back) => `${weight} on “${letter}” (${back ? `${back} back` : "itself"})`,
     next: letter => `After “${letter}”, the model expects`, actual: "what came", heads: "Heads", layer: n => `layer ${n}`,
     head: name => `head ${name}`, show: name => `show head ${name}`, on: name => `head ${name} on`, all: "all on",
-    effect: "Below each map: its switch, and by how much the mean loss of your text rises without this head alone (below zero: it falls).",
+    effect: "Below each map: its switch, and by how much the mean loss of your text rises without this head alone (below zero: it falls). A head that is off gives zeros or, if there is another sentence, what it finds there at the same place.",
     map: head => `Head ${head}: characters that look, from top to bottom; at which, from left to right. Arrow keys move.`,
     marks: name => `Under the letters: where head ${name} looks from the last one.`,
     window: count => `The map shows ${count} characters; it moves with the chosen one.`, comma: ", ",
   },
   zh: {
     loading: "正在加载模型……", failed: "模型的权重无法加载：", offline: "没有网络连接", again: "重试",
-    text: "输入文字", temperature: "温度", seed: "随机种子", write: "续写", stop: "停止", reset: "还原", play: "让它续写",
-    begin: "明月", ready: "按下按钮才会下载模型。",
+    text: "输入文字", other: "另一句话，用来粘贴", temperature: "温度", seed: "随机种子", write: "续写", stop: "停止", reset: "还原", play: "补全",
+    named: "输入一句五言诗", name: "青鸟过寒江", given: 2, begin: name => `${name.join("")}，${name.slice(0, 2).join("")}`,
+    ready: "按下按钮才会下载模型。",
+    completed: (whole, without) => `所有头都打开：“${whole}”。关掉第 2 层的头：“${without}”。`,
     empty: "请输入文字：模型至少要读到一个字。",
     loss: (all, now) => now === null ? `平均损失 ${all}` : `平均损失 ${now}；所有头都打开时 ${all}`,
     noLoss: "还没有损失：第一个字前面什么也没有。",
@@ -45,7 +48,7 @@ const WORDS = {
     takes: (weight, letter, back) => `“${letter}”${back ? `（往前 ${back} 位）` : "（自身）"} ${weight}`,
     next: letter => `“${letter}”之后，模型预测`, actual: "实际", heads: "注意力头", layer: n => `第 ${n} 层`,
     head: name => `头 ${name}`, show: name => `显示头 ${name}`, on: name => `打开头 ${name}`, all: "全部打开",
-    effect: "每张图下面是开关，以及只关掉这个头时，这段文字的平均损失增加多少（负数表示减少）。",
+    effect: "每张图下面是开关，以及只关掉这个头时，这段文字的平均损失增加多少（负数表示减少）。关掉的头输出零；如果填了另一句话，就输出它在那句话同一位置上得到的内容。",
     map: head => `头 ${head}：从上到下是发出查询的字，从左到右是被看的字。可用方向键移动。`,
     marks: name => `字下面的标记：头 ${name} 从最后一个字看向哪里。`,
     window: count => `图中显示 ${count} 个字符，随选中的字移动。`, comma: "，",
@@ -132,14 +135,15 @@ function show(place, model) {
   const words = wordsOf(WORDS)
   const names = Array.from({ length: model.layers * model.heads }, (_, i) => `${Math.floor(i / model.heads) + 1}.${(i % model.heads) + 1}`)
   const off = new Set()
-  const opening = Math.floor(0.75 * [...model.example].length)  // the character that is chosen at first
-  const first = names.indexOf(sharpest(forward(model, encode(model, [...model.example])).weights))
+  const opening = [...model.example].length - 1  // the character that is chosen at first
+  const first = names.indexOf(copier(model).name)
   let [head, chosen, key] = [first, opening, null]  // null: the last
   let pointed = null  // a cell of the large map below the mouse: it is shown, and forgotten
   let state = null
   let next = null
 
   const text = element("textarea", "", { name: "text", rows: 3, value: model.example, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
+  const other = element("input", "", { type: "text", name: "other", spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const slider = element("input", "", { type: "range", name: "temperature", min: 0, max: 1.5, step: 0.05, defaultValue: 0.7 })
   const degrees = element("span")
   const seed = element("input", "", { type: "number", name: "seed", min: 0, step: 1, defaultValue: 1 })
@@ -155,7 +159,7 @@ function show(place, model) {
     },
     on => { press.textContent = on ? words.stop : words.write; if (!on) { update(); remember() } })
   const form = element("form", [
-    element("label", [words.text, text], { className: "mh-wide" }),
+    element("label", [words.text, text], { className: "mh-wide" }), element("label", [words.other, other], { className: "mh-wide" }),
     element("label", [words.temperature, " ", degrees, slider]), element("label", [words.seed, seed]),
     element("div", [press, element("button", words.reset, { type: "reset", className: "md-button" })], { className: "mh-buttons mh-half" }),
   ])
@@ -197,7 +201,8 @@ function show(place, model) {
       return render()
     }
     const whole = await forwardInTurns(model, ids, new Set(), isOld)
-    const now = off.size && whole ? await forwardInTurns(model, ids, off, isOld) : whole
+    const source = off.size && other.value ? await forwardInTurns(model, encode(model, lastOf(model, other.value).letters), new Set(), isOld) : null
+    const now = off.size && whole ? await forwardInTurns(model, ids, off, isOld, source?.found) : whole
     if (isOld()) return
     state = { letters, ids, ...now, losses: losses(now.logits, ids), whole: mean(losses(whole.logits, ids)) }
     const unknown = [...new Set(letters.filter((_, i) => ids[i] === model.letters.length))]
@@ -243,7 +248,7 @@ function show(place, model) {
     about.textContent = loss !== null ? words.at(letter, digits(loss)) : ids[place_] === model.letters.length ? words.blank(letter) : words.first(letter)
     drawExpected(letter, softmax(logits[place_]), letters[place_ + 1])
     drawMap(letters, row, place_)
-    if (!pointed && !writing.isOn()) tell(`${said.textContent} · ${about.textContent}`)
+    if (!pointed && !writing.isOn()) tell([said, about, expected.rows[0]].map(each => each.textContent).join(" · "))
   }
 
   let keys = []
@@ -340,6 +345,8 @@ function show(place, model) {
   const typed = () => { writing.stop(); chosen = key = null; update() }
   text.addEventListener("input", event => event.isComposing || typed())  // Chinese is typed in several steps
   text.addEventListener("compositionend", typed)
+  other.addEventListener("input", event => event.isComposing || update())
+  other.addEventListener("compositionend", update)
   slider.addEventListener("input", () => { degrees.textContent = digits(Number(slider.value)) })
   const sow = () => { next = random(Number(seed.value)) }
   seed.addEventListener("input", sow)
@@ -347,6 +354,7 @@ function show(place, model) {
   form.addEventListener("reset", () => setTimeout(() => {
     writing.stop()
     text.value = model.example
+    other.value = ""
     sow()
     ;[head, chosen, key] = [first, opening, null]
     allOn.click()
@@ -357,7 +365,7 @@ function show(place, model) {
     const own = text.value !== model.example
     const said = (value, usual) => (String(value) === String(usual) ? null : value)
     keep({
-      text: own ? text.value : null, head: said(names[head], names[first]), off: off.size ? [...off].sort().join(",") : null,
+      text: own ? text.value : null, other: other.value || null, head: said(names[head], names[first]), off: off.size ? [...off].sort().join(",") : null,
       at: chosen === null || chosen === (own ? null : opening) ? null : chosen + 1,
       temperature: said(slider.value, slider.defaultValue), seed: said(seed.value, seed.defaultValue),
     })
@@ -365,12 +373,12 @@ function show(place, model) {
 
   function restore() {
     const query = asked()
-    const written = [...query.get("text") ?? ""]
-    const known = encode(model, written).filter(id => id < model.letters.length).length
-    if (known > written.length / 2) {  // else it was typed for the model of the other language
-      text.value = written.join("")
+    const isOurs = written => encode(model, [...written]).filter(id => id < model.letters.length).length > [...written].length / 2
+    if (isOurs(query.get("text") ?? "")) {  // else it was typed for the model of the other language
+      text.value = query.get("text")
       chosen = null
     }
+    if (isOurs(query.get("other") ?? "")) other.value = query.get("other")
     const at = Number(query.get("at")) - 1
     if (text.value && lastOf(model, text.value).letters[at]) chosen = at
     if (names.includes(query.get("head"))) head = names.indexOf(query.get("head"))
@@ -413,50 +421,55 @@ function paint(canvas, color, rows, start, count = rows.length) {
   context.putImageData(picture, 0, 0)
 }
 
-/** The home page: the model is fetched when the reader wants it to write; it marks where its sharpest head looks from the last letter. */
+/** The home page: the model is fetched when the reader asks it to complete a name, with all heads and then without layer 2. */
 function showSmall(place) {
   const words = wordsOf(WORDS)
-  const line = element("div", "", { className: "mh-letters" })
+  const field = element("input", "", { type: "text", name: "name", value: words.name, maxLength: 12, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
+  const press = element("button", words.play, { type: "submit", className: "md-button" })
+  const form = element("form", [element("label", [words.named, field], { className: "mh-wide" }), press])
+  const lines = [0, 1].map(() => element("div", "", { className: "mh-letters" }))
   const said = element("p", words.ready, { className: "mh-said" }, { role: "status" })
-  const press = button(words.play, () => writing ? writing.toggle() : begin())
-  const next = random(SMALL.seed)
-  let [writing, text] = [null, words.begin]
-  const write = (letters, row = []) => line.replaceChildren(...letters.map((letter, i) => {
-    const made = element("span", letter === "\n" ? "↵" : letter)
+  place.replaceChildren(form, lines[0], lines[1], said)
+  const name = () => [...field.value.trim() || words.name]
+  const begun = () => words.begin(name())
+  const write = (line, letters, from, row = []) => line.replaceChildren(...letters.map((letter, i) => {
+    const made = element("span", shown(letter), { className: i < from ? "" : "mh-new" })
     made.style.setProperty("--weight", (row[i] ?? 0).toFixed(3))
     return made
   }))
-  write([...text])
-  place.replaceChildren(line, said, press)
-
-  async function begin() {
-    press.disabled = true
+  const clear = () => { write(lines[0], [...begun()], Infinity); lines[1].replaceChildren() }
+  clear()
+  field.addEventListener("input", () => { clear(); said.textContent = words.ready })
+  form.addEventListener("submit", async event => {
+    event.preventDefault()
+    press.disabled = field.disabled = true
     said.textContent = words.loading
     try {
-      start(await load())
+      await complete(await load())
     } catch (error) {
       said.textContent = reason(words, error)
     }
-    press.disabled = false
-  }
-  function start(model) {
-    const name = sharpest(forward(model, encode(model, [...model.example])).weights)
-    const [layer, head] = name.split(".").map(Number)
-    said.textContent = words.marks(name)
-    writing = writer(() => text, now => following(model, now, new Set(), SMALL.temperature, next), async now => {
-      text = now
-      const { letters } = lastOf(model, text)
-      const { weights } = await forwardInTurns(model, encode(model, letters))
-      write(letters, weights[layer - 1][head - 1].at(-1))
-    }, on => { press.textContent = on ? words.stop : words.play })
-    writing.toggle()
-  }
-}
+    press.disabled = field.disabled = false
+  })
 
-/** The name of the head whose largest weights are the largest. */
-function sharpest(weights) {
-  const heads = weights.flatMap((layer, n) => layer.map((rows, h) => ({ name: `${n + 1}.${h + 1}`, peak: mean(rows.map(row => Math.max(...row))) })))
-  return heads.reduce((a, b) => (b.peak > a.peak ? b : a)).name
+  async function complete(model) {
+    const [layer, head] = copier(model).name.split(".").map(Number)
+    const last = Array.from({ length: model.heads }, (_, h) => `${model.layers}.${h + 1}`)
+    const start = begun()
+    const made = []
+    for (const [i, off] of [new Set(), new Set(last)].entries()) {
+      let text = start
+      for (let left = Math.max(1, name().length - words.given); left; left--) {
+        const { logits, weights } = await forwardInTurns(model, encode(model, lastOf(model, text).letters), off)
+        text += model.letters[draw(logits.at(-1), 0)]
+        write(lines[i], [...text], [...start].length, weights[layer - 1][head - 1].at(-1))
+        if (!still()) await new Promise(go => setTimeout(go, PACE))
+      }
+      write(lines[i], [...text], [...start].length)
+      made.push([...text].slice([...start].length).join(""))
+    }
+    said.textContent = words.completed(...made)
+  }
 }
 
 mount("live-model", place => {

@@ -69,8 +69,11 @@ export function softmax(scores) {
   return parts.map(part => part / sum)
 }
 
-/** All heads of a layer: what they add to x (L, E), and their weights (H, L, up to the query). */
-function attend(x, layer, heads, isOff) {
+/**
+ * All heads of a layer: what they add to x (L, E), what they found, side by side (L, H * D), and their weights (H, L, up to the query).
+ * A head that is off leaves zeros or, with `other`, what it found in another text at the same place.
+ */
+function attend(x, layer, heads, isOff, other) {
   const [q, k, v] = ["q", "k", "v"].map(name => linear(x, layer(`attention.${name}_proj.weight`), layer(`attention.${name}_proj.bias`)))
   const size = x[0].length / heads  // D
   const mixed = x.map(row => new Float64Array(row.length))  // the heads side by side: (L, H * D)
@@ -78,7 +81,9 @@ function attend(x, layer, heads, isOff) {
     const [Q, K, V, found] = [q, k, v, mixed].map(all => all.map(row => row.subarray(head * size, (head + 1) * size)))  // (L, D)
     return Q.map((query, i) => {
       const row = softmax(K.slice(0, i + 1).map(key => dot(query, key) / Math.sqrt(size)))  // of no key that comes later
-      if (!isOff(head)) {  // a head that is off still looks, but what it finds is left at zero
+      if (isOff(head) && other?.[i]) {
+        found[i].set(other[i].subarray(head * size, (head + 1) * size))
+      } else if (!isOff(head) || other) {  // a head that is off still looks, but what it finds is not used
         for (let j = 0; j <= i; j++) {
           for (let d = 0; d < size; d++) found[i][d] += row[j] * V[j][d]
         }
@@ -86,7 +91,7 @@ function attend(x, layer, heads, isOff) {
       return row
     })
   })
-  return { added: linear(mixed, layer("attention.out_proj.weight"), layer("attention.out_proj.bias")), weights }
+  return { added: linear(mixed, layer("attention.out_proj.weight"), layer("attention.out_proj.bias")), mixed, weights }
 }
 
 /** Two products with the larger of 0 and x between them. */
@@ -97,23 +102,24 @@ function mlp(x, layer) {
 
 /**
  * The model on the numbers of some characters, as many as its context at most; it pauses twice in a layer.
- * `off` has the heads to switch off, as "layer.head", counted from 1.
- * Returns `logits` (L, C), a score of each character to be the next, and `weights` (layers, H, L, up to the query).
+ * `off` has the heads to switch off, as "layer.head", counted from 1; with `other`, the `found` of another text, they give what they found there.
+ * Returns `logits` (L, C), a score of each character to be the next, `weights` (layers, H, L, up to the query), and `found` (layers, L, H * D).
  */
-export function* inSteps(model, ids, off = new Set()) {
+export function* inSteps(model, ids, off = new Set(), other = null) {
   const { weights: w, eps } = model
-  const weights = []
+  const [weights, found] = [[], []]
   let x = ids.map((id, i) => w["token.weight"][id].map((number, e) => number + w["place.weight"][i][e]))  // (L, E)
   for (let n = 0; n < model.layers; n++) {
     const layer = name => w[`blocks.${n}.${name}`]
-    const attended = attend(norm(x, layer("norm1.weight"), eps), layer, model.heads, head => off.has(`${n + 1}.${head + 1}`))
+    const attended = attend(norm(x, layer("norm1.weight"), eps), layer, model.heads, head => off.has(`${n + 1}.${head + 1}`), other?.[n])
     weights.push(attended.weights)
+    found.push(attended.mixed)
     x = add(x, attended.added)
     yield
     x = add(x, mlp(norm(x, layer("norm2.weight"), eps), layer))
     yield
   }
-  return { logits: linear(norm(x, w["norm.weight"], eps), w["out.weight"], w["out.bias"]), weights }
+  return { logits: linear(norm(x, w["norm.weight"], eps), w["out.weight"], w["out.bias"]), weights, found }
 }
 
 /** The same at once. */
@@ -126,8 +132,8 @@ export function forward(...given) {
 }
 
 /** The same with the page answering in between; undefined as soon as `isOld` says that nobody waits for it. */
-export async function forwardInTurns(model, ids, off, isOld = () => false) {
-  const steps = inSteps(model, ids, off)
+export async function forwardInTurns(model, ids, off, isOld = () => false, other = null) {
+  const steps = inSteps(model, ids, off, other)
   for (;;) {
     const { done, value } = steps.next()
     if (isOld()) return undefined
@@ -164,4 +170,13 @@ export function draw(scores, temperature, next) {
   const chances = softmax(scores.map(score => score / temperature))
   const found = chances.findIndex(chance => (left -= chance) < 0)
   return found < 0 ? scores.length - 1 : found
+}
+
+/** The head that gives most weight to what followed the same character the time before, as "layer.head", and how much: it reads a passage twice. */
+export function copier(model) {
+  const once = Array.from({ length: model.context / 2 }, (_, i) => i + 1)  // characters of the vocabulary, none of them twice
+  const shares = forward(model, [...once, ...once]).weights.map(layer => layer.map(rows =>
+    mean(once.map((_, i) => rows[once.length + i][i + 1]))))
+  const best = shares.flatMap((layer, n) => layer.map((share, h) => ({ name: `${n + 1}.${h + 1}`, share })))
+  return best.reduce((a, b) => (b.share > a.share ? b : a))
 }

@@ -1,5 +1,6 @@
 """The texts that a story trains on are what the README beside them says."""
 
+import itertools
 import re
 
 import pytest
@@ -29,6 +30,29 @@ def test_the_book_is_paragraphs_of_plain_characters():
     book = lines("alice.en.txt")
     assert [p for p in book if not re.fullmatch('[A-Za-z!"(),.:;?‘’ -]+', p)] == []
     assert [p for p in book if "  " in p or p != p.strip() or "CHAPTER" in p] == []
+
+
+POEMS = """
+床前明月光 春眠不觉晓 白日依山尽 锄禾日当午 鹅，鹅，鹅
+红豆生南国 千山鸟飞绝 松下问童子 空山不见人 慈母手中线
+日照香炉生紫烟 朝辞白帝彩云间 两个黄鹂鸣翠柳 月落乌啼霜满天
+远上寒山石径斜 清明时节雨纷纷 离离原上草 少小离家老大回
+独在异乡为异客 前不见古人
+"""
+
+
+def test_the_poems_that_every_child_knows_are_whole():
+    """Each begins where the one before ends, and its lines are as long as its first."""
+    text, begins = lines("poems.zh.txt"), POEMS.split()
+    starts = [next(i for i, line in enumerate(text) if line.startswith(begin)) for begin in begins]
+    assert starts[0] == 0
+    assert starts == sorted(set(starts))
+    assert len(starts) == 20
+    assert [stop - start for start, stop in itertools.pairwise([*starts, len(text)])] == [
+        *(2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 2, 2, 2, 2, 2, 4, 2, 2, 2)
+    ]
+    regular = [line for line in text[:-2] if not line.startswith("鹅")]
+    assert [line for line in regular if not re.fullmatch("(.{5}，.{5}|.{7}，.{7})。", line)] == []
 
 
 PAIRS = [line.split("\t") for line in lines("pairs.tsv")]

@@ -263,9 +263,9 @@ function chart(words, title, tokens, unit, base, lines) {
   }
   for (const power of [7, 10, 13, 16, 19, 22]) {
     const name = power < 10 ? String(2 ** power) : power < 20 ? `${2 ** (power - 10)} Ki` : `${2 ** (power - 20)} Mi`
-    parts.push(svg("text", { x: x(2 ** power), y: bottom + 12, "text-anchor": "middle" }, name))
+    parts.push(svg("text", { x: x(2 ** power), y: bottom + 14, "text-anchor": "middle" }, name))
   }
-  parts.push(svg("text", { x: (left + right) / 2, y: bottom + 25, "text-anchor": "middle" }, words.axis))
+  parts.push(svg("text", { x: (left + right) / 2, y: bottom + 27, "text-anchor": "middle" }, words.axis))
   if (tokens >= LENGTHS[0] && tokens <= LENGTHS.at(-1)) {
     parts.push(svg("line", { x1: x(tokens), x2: x(tokens), y1: top, y2: bottom, class: "mh-here" }))
   }

@@ -143,7 +143,7 @@ function show(place, model) {
   let next = null
 
   const text = element("textarea", "", { name: "text", rows: 3, value: model.example, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
-  const other = element("input", "", { type: "text", name: "other", spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
+  const other = element("textarea", "", { name: "other", rows: 2, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const slider = element("input", "", { type: "range", name: "temperature", min: 0, max: 1.5, step: 0.05, defaultValue: 0.7 })
   const degrees = element("span")
   const seed = element("input", "", { type: "number", name: "seed", min: 0, step: 1, defaultValue: 1 })
@@ -433,7 +433,7 @@ function showSmall(place) {
   const name = () => [...field.value.trim() || words.name]
   const begun = () => words.begin(name())
   const write = (line, letters, from, row = []) => line.replaceChildren(...letters.map((letter, i) => {
-    const made = element("span", shown(letter), { className: i < from ? "" : "mh-new" })
+    const made = element("span", letter === "\n" ? "↵" : letter, { className: i < from ? "" : "mh-new" })
     made.style.setProperty("--weight", (row[i] ?? 0).toFixed(3))
     return made
   }))
@@ -465,7 +465,6 @@ function showSmall(place) {
         write(lines[i], [...text], [...start].length, weights[layer - 1][head - 1].at(-1))
         if (!still()) await new Promise(go => setTimeout(go, PACE))
       }
-      write(lines[i], [...text], [...start].length)
       made.push([...text].slice([...start].length).join(""))
     }
     said.textContent = words.completed(...made)

@@ -180,10 +180,10 @@ def test_the_poems_that_every_child_knows_are_in_the_vocabulary(open_page, store
     assert not set("".join(poems)) - set(story.letters)
     _, widget, _ = opened(open_page, "zh")
     for line in poems[:4]:
-        widget.locator("textarea").fill(line)
+        widget.locator("[name=text]").fill(line)
         read_through(widget)
         assert widget.locator(".mh-unknown").count() == 0
-    widget.locator("textarea").fill("鼎")
+    widget.locator("[name=text]").fill("鼎")
     read_through(widget)
     assert widget.locator(".mh-unknown").count() == 1
 
@@ -202,6 +202,10 @@ def test_the_chosen_head_is_the_one_that_copies(open_page, stored, language):
     )
     assert pressed == best
     assert best >= story.H
+    looks = in_python(story, story.header["example"])[3].flatten(0, 1)[best, -1]
+    wanted = {"en": "r", "zh": "过"}[language]  # what followed the last time
+    assert story.header["example"][looks.argmax()] == wanted
+    assert wanted in widget.locator(".mh-sum").inner_text().split(": ")[-1].split("：")[-1]
 
 
 # The widget
@@ -240,7 +244,7 @@ def test_reader_types_and_switches_heads_off(open_page, stored, language):
     story = stored[language]
     page, widget, errors = opened(open_page, language)
     text = {"en": "‘Off with his head!’ said the §", "zh": "白发何人问，青山§剑归"}[language]
-    widget.locator("textarea").fill(text)
+    widget.locator("[name=text]").fill(text)
     read_through(widget)
     said = widget.locator(".mh-said")
     assert f" {mean(in_python(story, text)[2]):.2f}" in said.inner_text()
@@ -316,7 +320,7 @@ def test_maps_show_the_weights(open_page, stored):
 @each_language
 def test_reader_lets_it_write(open_page, language):
     page, widget, errors = opened(open_page, language)
-    field, write = widget.locator("textarea"), widget.locator(".mh-buttons button").first
+    field, write = widget.locator("[name=text]"), widget.locator(".mh-buttons button").first
     before, name = field.input_value(), write.inner_text()
     write.click()
     page.wait_for_function(
@@ -342,7 +346,7 @@ def test_reader_lets_it_write(open_page, language):
 
 def test_without_motion_it_writes_at_once(open_page):
     page, widget, _ = opened(open_page, "en", reduced_motion="reduce")
-    field = widget.locator("textarea")
+    field = widget.locator("[name=text]")
     before = field.input_value()
     widget.locator(".mh-buttons button").first.click()
     lengths = "window.lengths = new Set(); setInterval(() => lengths.add("
@@ -354,7 +358,7 @@ def test_without_motion_it_writes_at_once(open_page):
 @each_language
 def test_nothing_typed_and_typing_in_steps(open_page, language):
     page, widget, errors = opened(open_page, language)
-    field, said = widget.locator("textarea"), widget.locator(".mh-said")
+    field, said = widget.locator("[name=text]"), widget.locator(".mh-said")
     field.fill("")
     empty = said.inner_text()
     assert empty
@@ -380,7 +384,7 @@ def test_nothing_typed_and_typing_in_steps(open_page, language):
 
 def test_a_keyboard_has_other_quotation_marks(open_page):
     _, widget, _ = opened(open_page, "en")
-    widget.locator("textarea").fill("don't")
+    widget.locator("[name=text]").fill("don't")
     read_through(widget)
     assert widget.locator(".mh-letters button").nth(3).inner_text() == "’"
 
@@ -409,7 +413,7 @@ def test_weights_that_cannot_be_had_are_missed_politely(browser, home):
     assert "404" in alert.inner_text()
     page.unroute("**/model.bin")
     page.locator("[data-widget=live-model] button").click()
-    page.locator("[data-widget=live-model] textarea").wait_for()
+    page.locator("[data-widget=live-model] [name=text]").wait_for()
     context.close()
 
 
@@ -467,10 +471,10 @@ def test_reader_shuffles_words_then_letters(open_page, stored, language):
     story = stored[language]
     _, widget, _ = opened(open_page, language)
     draw, text = random.Random(0), story.text[story.cut :].split("\n")[1][:60]
-    widget.locator("textarea").fill(text)
+    widget.locator("[name=text]").fill(text)
     whole = loss_said(widget)
     letters = "".join(draw.sample(text, len(text)))
-    widget.locator("textarea").fill(letters)
+    widget.locator("[name=text]").fill(letters)
     shuffled = loss_said(widget)
     assert shuffled == pytest.approx(mean(in_python(story, letters)[2]), abs=0.0051)
     assert shuffled > whole + 1
@@ -487,7 +491,7 @@ def test_reader_types_a_name_twice(open_page, stored, language):
     once = RARE[language]
     found = {}
     for text in (once, 2 * once):
-        widget.locator("textarea").fill(text)
+        widget.locator("[name=text]").fill(text)
         found[text] = loss_said(widget)
         assert found[text] == pytest.approx(mean(in_python(story, text)[2]), abs=0.0051)
     assert found[2 * once] < found[once] - 0.4
@@ -541,7 +545,7 @@ def test_reader_switches_layers_off_and_lets_it_continue(open_page, stored, lang
     """Without layer 2 the copy of the example fails; it still writes."""
     story = stored[language]
     page, widget, _ = opened(open_page, language, reduced_motion="reduce")
-    text = widget.locator("textarea").input_value()
+    text = widget.locator("[name=text]").input_value()
     for layer in (2, 1):
         names = [f"{layer}.{head}" for head in (1, 2, 3, 4)]
         for name in names:
@@ -593,7 +597,7 @@ def test_typing_never_holds_a_slow_phone_up(open_page):
     longest = []
     for _ in range(3):
         page.evaluate("long.length = 0")
-        widget.locator("textarea").press_sequentially("ever so", delay=150)
+        widget.locator("[name=text]").press_sequentially("ever so", delay=150)
         read_through(widget)
         page.wait_for_timeout(1500)
         longest.append(max(page.evaluate("long"), default=0))
@@ -602,7 +606,7 @@ def test_typing_never_holds_a_slow_phone_up(open_page):
 
 def test_text_and_switches_stand_in_the_address(open_page):
     page, widget, _ = opened(open_page, "en")
-    widget.locator("textarea").fill("The Hatter said & so ")
+    widget.locator("[name=text]").fill("The Hatter said & so ")
     read_through(widget)
     widget.locator("[name='head-2.3']").click()
     widget.locator(".mh-head-card button").nth(5).click()
@@ -611,6 +615,6 @@ def test_text_and_switches_stand_in_the_address(open_page):
     page.reload()
     widget.locator(".mh-map-top span").first.wait_for()
     read_through(widget)
-    assert widget.locator("textarea").input_value() == "The Hatter said & so "
+    assert widget.locator("[name=text]").input_value() == "The Hatter said & so "
     assert not widget.locator("[name='head-2.3']").is_checked()
     assert widget.locator(".mh-sum").inner_text() == about

@@ -271,11 +271,11 @@ GRIDS = {
         ],
     ),
     "why-heads": (
-        "clock arrows two one picture",
+        "clock arrows two one picture shared",
         [
             ("score", "Q2, K2, every"),
-            ("weight", "(X @ W_q)[[4]], X @ W_k, mask[[4]]"),
-            ("map", "rows, names"),
+            ("map", "rows, heads"),
+            ("weight", "X @ W_q, X @ W_k, mask"),
         ],
     ),
 }
@@ -299,7 +299,6 @@ def lines(language, kind, query, key, seen, words):
     scores = (query @ key.T / query.shape[-1] ** 0.5).masked_fill(~seen, -torch.inf)
     weights = scores.softmax(dim=-1)
     for i, j in itertools.product(range(len(query)), range(len(key))):
-        row = words[4 if len(query) == 1 else i]  # "they" alone
         pairs = zip(query[i].tolist(), key[j].tolist(), strict=True)
         terms = " + ".join(f"{factor(q)}·{factor(k)}" for q, k in pairs)
         result = scores[i, j].item()
@@ -308,7 +307,7 @@ def lines(language, kind, query, key, seen, words):
         parts = [f"{weight} {weights[i, j]:.2f}"] if kind == "weight" else []
         total = f"{score} ({terms}) / {root} {sign} {two_digits(result)}"
         parts.append(total if seen[i, j] else hidden)
-        yield [whole.format(row, words[j], comma.join(parts)), words[j], row]
+        yield [whole.format(words[i], words[j], comma.join(parts)), words[j], words[i]]
 
 
 def plain_lines(language, numbers, words):

@@ -67,7 +67,7 @@ export function load() {
   loaded ??= fetch(FILE).then(answer => {
     if (!answer.ok) throw new Error(answer.status)
     return answer.arrayBuffer()
-  }).then(read)
+  }).then(read).then(async model => ({ ...model, copier: (await copier(model)).name }))
   loaded.catch(() => { loaded = null })
   return loaded
 }
@@ -136,7 +136,7 @@ function show(place, model) {
   const names = Array.from({ length: model.layers * model.heads }, (_, i) => `${Math.floor(i / model.heads) + 1}.${(i % model.heads) + 1}`)
   const off = new Set()
   const opening = [...model.example].length - 1  // the character that is chosen at first
-  const first = names.indexOf(copier(model).name)
+  const first = names.indexOf(model.copier)
   let [head, chosen, key] = [first, opening, null]  // null: the last
   let pointed = null  // a cell of the large map below the mouse: it is shown, and forgotten
   let state = null
@@ -453,7 +453,7 @@ function showSmall(place) {
   })
 
   async function complete(model) {
-    const [layer, head] = copier(model).name.split(".").map(Number)
+    const [layer, head] = model.copier.split(".").map(Number)
     const last = Array.from({ length: model.heads }, (_, h) => `${model.layers}.${h + 1}`)
     const start = begun()
     const made = []

@@ -173,9 +173,10 @@ export function draw(scores, temperature, next) {
 }
 
 /** The head that gives most weight to what followed the same character the time before, as "layer.head", and how much: it reads a passage twice. */
-export function copier(model) {
+export async function copier(model) {
   const once = Array.from({ length: model.context / 2 }, (_, i) => i + 1)  // characters of the vocabulary, none of them twice
-  const shares = forward(model, [...once, ...once]).weights.map(layer => layer.map(rows =>
+  const { weights } = await forwardInTurns(model, [...once, ...once])
+  const shares = weights.map(layer => layer.map(rows =>
     mean(once.map((_, i) => rows[once.length + i][i + 1]))))
   const best = shares.flatMap((layer, n) => layer.map((share, h) => ({ name: `${n + 1}.${h + 1}`, share })))
   return best.reduce((a, b) => (b.share > a.share ? b : a))

@@ -15,7 +15,7 @@ from mhsite.source import DOCS, SourceError
 
 Address = Callable[[str], str]
 
-AFTER = {"en": ("after the course", "after {}", ", "), "zh": ("读完入门课即可", "先读{}", "、")}
+AFTER = {"en": ("after the course", "after {}", ", "), "zh": ("读完入门课即可", "先读：{}", "、")}
 PLACE = {"en": "Page {} of {} of the course", "zh": "入门课，第 {} / {} 页"}
 COURSE = {"en": "The course", "zh": "入门课"}
 SECTIONS = {"en": "On this page", "zh": "本页内容"}

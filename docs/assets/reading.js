@@ -7,13 +7,15 @@ import { SENTENCE, attend, heads, sentence } from "./sentence.js"
 const WORDS = {
   en: {
     again: "play again", colon: ": ", semicolon: "; ", stop: "",
-    most: (head, weight, word) => `${head} takes ${weight} from ${word}`, itself: "itself",
-    each: (head, weight) => `${head} takes ${weight} from each word so far`,
+    choose: "Choose a word:", itself: "itself",
+    most: (head, weight, word) => `${head} puts ${weight} of its weight on ${word}`,
+    each: (head, weight) => `${head} puts ${weight} on each word so far`,
   },
   zh: {
     again: "再放一遍", colon: "：", semicolon: "；", stop: "。",
-    most: (head, weight, word) => `${head} 从${word}取 ${weight}`, itself: "自己",
-    each: (head, weight) => `${head} 从到此为止的每个词各取 ${weight}`,
+    choose: "点一个词看看：", itself: "自己",
+    most: (head, weight, word) => `${head} 对${word}的权重是 ${weight}`,
+    each: (head, weight) => `${head} 对到此为止的每个词的权重都是 ${weight}`,
   },
 }
 const THEY = 4
@@ -56,7 +58,7 @@ mount("reading", place => {
   const picture = document.querySelector("figure svg")
   place.setAttribute("role", "group")
   place.setAttribute("aria-label", picture.getAttribute("aria-label"))
-  place.replaceChildren(names[0], line.place, names[1], said, ...(still ? [] : [again]))
+  place.replaceChildren(element("p", texts.choose), names[0], line.place, names[1], said, ...(still ? [] : [again]))
   picture.replaceWith(place)
   const wanted = Number(asked().get("word"))
   if (words.words[wanted - 1]) rest(wanted - 1)

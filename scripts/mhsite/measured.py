@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mhattn.lessons.files import DEVICE
-from mhsite import slices
+from mhsite import devices as beside, slices
 from mhsite.settings import settings
 from mhsite.source import DOCS, ROOT, SourceError, of_file
 
@@ -155,10 +155,11 @@ def is_cell(value: object) -> bool:
 def markdown(name: str, headings: list[str], language: str, url: Callable[[str], str]) -> str:
     """A table for each device, and below it what it was made with.
 
-    Of several devices, each has its name above its table.
+    Of several devices, each has its name above its table, and a chart shows them side by side.
     """
-    tables = []
     devices = of_devices(name, len(headings))
+    shown = beside.chart([measured for _, measured in devices], headings, language, cell)
+    tables = [shown] if shown else []
     for file, measured in devices:
         about, path = measured["provenance"], f"data/measured/{file.parent.name}/{file.name}"
         which = FIRST[language] if file.parent.name == DEVICE else ""

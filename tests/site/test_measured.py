@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import measure
 import pytest
 import torch
+from bs4 import BeautifulSoup
 from measuring import (
     benchmarks,
     clock,
@@ -179,6 +180,30 @@ def test_the_device_of_the_text_comes_first_and_the_others_by_name(folder):
     assert re.findall(r"^\*\*(.+)\*\*", shown(), re.M) == ["AMD EPYC", "A", "M", "Z"]
     (folder / "amd-epyc" / "layers.json").unlink()
     assert re.findall(r"^\*\*(.+)\*\*$", shown(), re.M) == ["A", "M", "Z"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_devices_stand_side_by_side_in_one_chart(folder, language):
+    first = said(folder / "amd-epyc" / "layers.json")
+    first["rows"] = [[n, [2 * n, n, 3 * n]] for n in (8, 64, 512)]
+    (folder / "amd-epyc" / "layers.json").write_text(json.dumps(first), encoding="utf-8")
+    assert "<svg" not in shown(language)
+    rows = [[n, [n / 10, n / 20, n / 5]] for n in (64, 512, 4096)]  # sizes of its own
+    second(folder, first | {"provenance": GPU, "rows": rows})
+    chart = BeautifulSoup(shown(language), "html.parser").svg
+    texts = [text.text for text in chart.select("text")]
+    assert texts[:2] == ["AMD EPYC", "NVIDIA H100 80GB HBM3"]
+    assert texts[-2:] == ["64", "512"]  # what both measured
+    circles, squares = chart.select("circle")[1:], chart.select("rect")[1:]
+    assert (len(circles), len(squares)) == (2, 2)
+    x = [float(mark["cx"]) for mark in circles]
+    to_left = [a - float(mark["x"]) - 4 for a, mark in zip(x, squares, strict=True)]
+    assert to_left == pytest.approx([to_left[0]] * 2, abs=0.2)  # a factor is a distance
+    assert to_left[0] / (x[1] - x[0]) == pytest.approx(math.log(20) / math.log(8), abs=0.01)
+    assert all(
+        float(mark["cy"]) < float(other["y"]) + 4
+        for mark, other in zip(circles, squares, strict=True)
+    )
 
 
 def test_files_of_all_devices_can_be_downloaded(folder):

@@ -1,0 +1,115 @@
+"""What was measured on several devices, side by side in one chart; with one there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from html import escape
+
+NAMED = {"en": "{} on {} devices", "zh": "{}，{} 台设备"}
+AXIS = {"en": "{}, logarithmic", "zh": "{}（对数刻度）"}
+MARKS = ("circle", "rect")  # of the first device, and of the others by turns
+WIDTH, LABEL, LINE = 690, 230, 18  # of the chart, of what its rows are called, of a device in a row
+
+
+Say = Callable[[float, str], str]
+
+
+def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> str:
+    """The first column with intervals, as SVG: a line for each device in each row, on one axis.
+
+    Args:
+        devices: what the files of a benchmark say, first that whose columns the page names.
+        headings: what the page calls its columns.
+        language: one of `LANGUAGES`.
+        say: a number with its unit, as people write it.
+    """
+    column = next((c for c in range(len(headings)) if _is_timed(devices[0], c)), None)
+    if len(devices) < 2 or column is None:
+        return ""
+    found = [_values(device, column) for device in devices]
+    rows = [name for name in found[0] if sum(name in each for each in found) > 1]
+    if not rows:
+        return ""
+    ends = [number for each in found for name in rows if name in each for number in each[name]]
+    low, high = math.log10(min(ends)), math.log10(max(ends))
+    place = _Axis(low, max(high, low + 0.1)).place
+    unit = devices[0]["units"].get(devices[0]["columns"][column], "")
+    ticks = {say(number, unit): place(number) for number in _ticks(low, high)}
+    bottom = (len(devices) + 1 + len(rows) * len(devices)) * LINE
+    lines = [*_legend(devices), *_axis(ticks, len(devices) * LINE, bottom)]
+    for number, name in enumerate(rows):
+        top = (len(devices) + 1 + number * len(devices)) * LINE
+        lines.append(f'<text x="0" y="{top + 4}">{escape(name)}</text>')
+        lines += _marks([each.get(name) for each in found], top, place)
+    said = NAMED[language].format(headings[column], len(devices))
+    height = bottom + LINE
+    start = f'<svg class="mh-figure" role="img" aria-label="{escape(said)}" font-size="12" '
+    size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" data-search-exclude>'
+    about = f"<figcaption>{escape(AXIS[language].format(headings[column]))}</figcaption>"
+    return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
+
+
+class _Axis:
+    """A logarithmic axis beside the labels."""
+
+    def __init__(self, low: float, high: float):
+        self.low, self.span = low, high - low
+
+    def place(self, number: float) -> float:
+        share = (math.log10(number) - self.low) / self.span
+        return round(LABEL + 10 + share * (WIDTH - LABEL - 30), 1)
+
+
+def _is_timed(measured: dict, column: int) -> bool:
+    return all(isinstance(row[column], list) and row[column][1] > 0 for row in measured["rows"])
+
+
+def _values(measured: dict, column: int) -> dict[str, list[float]]:
+    """Median and interval of each row, by what stands in it without a unit."""
+    plain = [c for c, name in enumerate(measured["columns"]) if name not in measured["units"]]
+    return {
+        " · ".join(str(row[c]) for c in plain if not isinstance(row[c], (list, float))): row[column]
+        for row in measured["rows"]
+        if isinstance(row[column], list)
+    }
+
+
+def _colour(device: int) -> str:
+    return ("currentColor", "var(--mh-query)", "var(--mh-key)", "var(--mh-value)")[device % 4]
+
+
+def _mark(device: int, x: float, y: float) -> str:
+    fill = f'fill="{_colour(device)}"'
+    if MARKS[device % 2] == "circle":
+        return f'<circle cx="{x}" cy="{y}" r="4" {fill}/>'
+    return f'<rect x="{x - 4}" y="{y - 4}" width="8" height="8" {fill}/>'
+
+
+def _legend(devices: list[dict]) -> Iterator[str]:
+    for number, device in enumerate(devices):
+        y = (number + 0.5) * LINE
+        name = escape(device["provenance"]["device"])
+        yield f'{_mark(number, LABEL + 10, y)}<text x="{LABEL + 20}" y="{y + 4}">{name}</text>'
+
+
+def _ticks(low: float, high: float) -> Iterator[float]:
+    """Powers of ten on the axis; of a short one, its ends."""
+    powers = range(math.ceil(low), math.floor(high) + 1)
+    yield from (10.0**power for power in powers) if len(powers) > 1 else (10**low, 10**high)
+
+
+def _axis(ticks: dict[str, float], top: float, bottom: float) -> Iterator[str]:
+    for name, x in ticks.items():
+        yield f'<path d="M{x} {top}V{bottom}" stroke="currentColor" opacity="0.2"/>'
+        yield f'<text x="{x}" y="{bottom + 12}" text-anchor="middle">{escape(name)}</text>'
+
+
+def _marks(values: list[list[float] | None], top: float, place) -> Iterator[str]:
+    for number, value in enumerate(values):
+        if value is None:
+            continue
+        y = top + number * (LINE - 4)
+        median, *ends = (place(each) for each in value)
+        line = f'stroke="{_colour(number)}" stroke-width="2"'
+        yield f'<path d="M{ends[0]} {y}H{ends[1]}" {line}/>{_mark(number, median, y)}'

@@ -171,5 +171,6 @@ def url(page: Page, address: Callable[[str], str]) -> str:
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
     to, first = url(Page((), page.folder / name), address), data.road(page.language)
-    place = PLACE[page.language].format(first.index(name) + 1) if name in first else ""
+    back = name in first and page.name not in first  # the way back to the course
+    place = PLACE[page.language].format(first.index(name) + 1) if back else ""
     return f'<a href="{to}">{data.title(name, page.language)}</a>{place}'

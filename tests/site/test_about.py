@@ -122,3 +122,9 @@ def test_version_date_and_licence_are_those_of_the_project():
         made = release.footer(language)
         assert made.startswith(f"mhattn {project['version']} ({release.date():%Y-%m-%d}) · <a ")
         assert made.endswith(f'/blob/main/LICENSE">{licence}</a>')
+
+
+def test_a_deep_page_says_where_the_course_has_what_it_needs():
+    text = "# T { #t }\n\n<!-- needs attention.md labs/every-head.md -->\n"
+    assert "Attention</a> (course, 2), <a" in line("en", "kv-cache.md", text)
+    assert "注意力</a>（入门课第 2 页）、<a" in line("zh", "kv-cache.md", text)

@@ -34,7 +34,5 @@ if (self === parent)
   }
 else {
   const page = parent
-  self.parent = self  // which the search asks what it runs in
   self.postMessage = data => page.postMessage(data, "*")
-  self.importScripts = async () => {}  // the frame has them all
 }

@@ -23,6 +23,11 @@ MODULE = re.compile(r'<script type="module" src="([./]*assets/)([\w-]+\.js)"></s
 LINK = re.compile(r'(?<=\shref=")(?P<path>[^":?#]+)(?=["?#])')
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([\w-]+\.js)";?$', re.M)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|const|class) (\w+))", re.M)
+FRAME = """<!doctype html>
+<meta charset="utf-8">
+<script src="../../offline.js"></script>
+<script src="search.js"></script>
+"""  # which searches
 LEFT = re.compile(r"^(import|export)\b.*|\bimport[.(].*", re.M)
 
 
@@ -55,7 +60,7 @@ def files(site: Path, below: str) -> Iterator[tuple[str, str | bytes]]:
             yield name.replace(".json", ".js"), f"var __index = {path.read_text(encoding='utf-8')}"
         else:
             yield name, path.read_bytes()
-    yield "assets/javascripts/workers/search.html", worker(site)
+    yield "assets/javascripts/workers/search.html", FRAME
     yield "assets/offline.js", Path(__file__).with_name("offline.js").read_bytes()
 
 
@@ -105,15 +110,3 @@ def fetched(path: Path) -> str:
             entry["location"] = file(where) + hash_ + anchor
         content = json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
     return f'arrived[document.currentScript.src] = "{b64encode(content).decode()}"\n'
-
-
-def worker(site: Path) -> str:
-    """The page for the frame that searches: all that Material's worker would import."""
-    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
-    (theirs,) = (site / "assets" / "javascripts" / "workers").glob("search.*.min.js")
-    foreign = [f"lunr.{language}" for language in index["config"]["lang"] if language != "en"]
-    stemmers = ["lunr.stemmer.support", *foreign] if foreign else []
-    names = ["../../offline.js", "search.js", theirs.name]
-    names += [f"../lunr/min/{name}.min.js" for name in stemmers]
-    scripts = "".join(f'<script src="{name}"></script>\n' for name in names)
-    return f'<!doctype html>\n<meta charset="utf-8">\n{scripts}'

@@ -77,11 +77,9 @@ def test_nothing_of_a_server_is_left_and_nothing_of_a_page_is_missing(site, fold
 def continues(page):
     """On the first page: another word of the sentence, and what the model writes."""
     page.locator("[data-widget=reading] .mh-words button").nth(1).click()
-    button = page.locator("[data-widget=live-model] button").first
-    name = button.inner_text()
-    button.click()
-    page.wait_for_function("document.querySelectorAll('.mh-letters span').length > 5")
-    page.get_by_role("button", name=name, exact=True).wait_for()  # again: it has written
+    page.locator("[data-widget=live-model] button").first.click()
+    page.locator("[data-widget=live-model] button[disabled]").wait_for()
+    page.locator("[data-widget=live-model] button:not([disabled])").wait_for()  # it has written
     return [*page.locator("[data-widget]").all_inner_texts(), page.evaluate("location.search")]
 
 
@@ -119,7 +117,7 @@ def filters(page):
 def reads(page):
     widget = page.locator("[data-widget=live-model]")
     widget.locator(".mh-map-top span").first.wait_for()
-    widget.locator("textarea").fill("Alice 白云")
+    widget.locator("textarea").first.fill("Alice 白云")
     widget.and_(page.locator("[aria-busy=false]")).wait_for()
     return widget.locator(".mh-said").inner_text()
 

@@ -78,7 +78,6 @@ def continues(page):
     """On the first page: another word of the sentence, and what the model writes."""
     page.locator("[data-widget=reading] .mh-words button").nth(1).click()
     page.locator("[data-widget=live-model] button").first.click()
-    page.locator("[data-widget=live-model] button[disabled]").wait_for()
     page.locator("[data-widget=live-model] button:not([disabled])").wait_for()  # it has written
     return [*page.locator("[data-widget]").all_inner_texts(), page.evaluate("location.search")]
 

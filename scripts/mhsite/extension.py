@@ -6,9 +6,11 @@ does not stand in mkdocs.yml: MkDocs would import it before it knows which clone
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from pathlib import Path
 
 from markdown import Extension, Markdown
@@ -18,6 +20,8 @@ from markdown.preprocessors import Preprocessor
 from mhsite import cells, chapters, data, links, pieces
 from mhsite.page import Block, Page, Span, page_paths, parse, question_ids, read, with_spans
 from mhsite.source import DOCS, SourceError
+
+CODE = re.compile(r"<pre([^>]*)><code")
 
 
 class SiteExtension(Extension):
@@ -84,6 +88,7 @@ class Writer:
 
     def __init__(self, page: Page, keep: Callable[[str], str], links: str = "page"):
         self.page, self.keep = page, keep
+        self.asked, self.cells = False, count()  # within a question; cells of code there
         self.from_source = ("../" * page.name.count("/") + "{}").format
         self.address = page.up if links == "page" else self.from_source
 
@@ -143,11 +148,19 @@ class Writer:
         if block.is_question:
             name = question_ids(self.page)[block.line]
             head += f"    attrs: {{id: {name}}}\n"
-        return f"{head}{self.markdown(block.blocks)}{block.mark}\n"
+        before, self.asked = self.asked, self.asked or block.is_question
+        body = self.markdown(block.blocks)
+        self.asked = before
+        return f"{head}{body}{block.mark}\n"
 
     def include(self, block: Block) -> str:
         link = "" if self.is_lab else links.to_reference(block)
-        return f"{self.alone(cells.shown(block.section, self.page.language))}{link}\n\n"
+        html = cells.shown(block.section, self.page.language)
+        if self.asked:  # or Material's copy buttons know them all by the question's id
+            html = CODE.sub(
+                lambda match: f'<pre id="cell-{next(self.cells)}"{match[1]}><code', html
+            )
+        return f"{self.alone(html)}{link}\n\n"
 
     def fence(self, block: Block) -> str:
         return block.text

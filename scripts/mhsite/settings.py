@@ -28,9 +28,10 @@ def settings(language: str = "en") -> dict:
     if language != "en":
         found = _merged(found, _read(DOCS / "zh.yml"))
         found["nav"] = navigation(found["nav"], found["extra"]["titles"])
-    (road,) = found["nav"][0].values()
-    pages = [(title, page) for item in road[1:] for title, page in item.items()]
-    road[1:] = [{f"{step} {title}": page} for step, (title, page) in enumerate(pages, 1)]
+    first = found["nav"][0]
+    (course,) = first.values() if isinstance(first, dict) else [[]]
+    pages = [(title, page) for item in course[1:] for title, page in item.items()]
+    course[1:] = [{f"{step} {title}": page} for step, (title, page) in enumerate(pages, 1)]
     return found
 
 

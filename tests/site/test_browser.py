@@ -54,7 +54,7 @@ def test_copy_buttons_copy_the_code(visits, site, language, page):
         ("en", "causal mask", "masks/"),
         ("zh", "因果", "zh/masks/"),
         ("zh", "掩码", "zh/masks/"),
-        ("zh", "softmax", "zh/attention/"),
+        ("zh", "softmax", "zh/scaled-attention/"),
     ],
 )
 def test_search_finds_the_page(open_page, home, language, words, found):
@@ -128,10 +128,10 @@ def page_with(site, selector):
 
 
 def test_keyboard_reaches_content_and_answers(open_page, site):
-    page = open_page(page_with(site, "article details"))
+    page = open_page(page_with(site, "article details:not(.mh-contents)"))
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "md-skip focus-visible"
-    summary = page.locator("article details > summary").first
+    summary = page.locator("article details:not(.mh-contents) > summary").first
     summary.focus()
     assert not summary.evaluate("each => each.parentElement.open")
     page.keyboard.press("Enter")

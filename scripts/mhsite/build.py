@@ -85,9 +85,9 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     found["assets/katex/katex.min.css"] = katex.stylesheet()
     for name, font in katex.fonts(whole=bool(only)).items():
         found[f"assets/katex/fonts/{name}"] = font
+    found |= moved(home)
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
-        found |= moved(home)
         found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)
     return found
 

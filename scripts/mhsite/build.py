@@ -51,10 +51,11 @@ def description(page: Page) -> str:
     """What a page is about, for those who list pages; a new page's first paragraph."""
     if said := data.description(page.name, page.language):
         return said
-    prose = next(block for block in page.blocks if block.kind == "prose" and block.text.strip())
+    first = (block for block in page.blocks if block.kind == "prose" and block.text.strip())
+    prose = [block.text for block in first][:1]
     md = Markdown(extensions=[extension.SiteExtension(language=page.language)])
     title, *others = [heading.text for heading in page.headings]  # which a link may name
-    return pieces.summary(md.convert("\n".join([title, prose.text, *others])))
+    return pieces.summary(md.convert("\n".join([title, *prose, *others])))
 
 
 def files(language: str, home: str, only: set[str] | None = None) -> dict[str, str | bytes | Path]:

@@ -1,11 +1,11 @@
 """Every page in a browser, visited once: who reads it without colours, a mouse or a wide screen."""
 
 import pytest
-from test_road import ROAD
+from test_road import CHAPTERS
 from test_site import SIDES, address, each_side
 
 each_side_of_the_road = pytest.mark.parametrize(
-    ("language", "page"), [side for side in SIDES if side[1] in ROAD]
+    ("language", "page"), [side for side in SIDES if side[1] in CHAPTERS]
 )
 
 

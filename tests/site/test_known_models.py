@@ -224,8 +224,12 @@ def test_a_click_on_a_mark_leads_to_its_row(open_page):
     page.mouse.down()
     page.mouse.up()
     assert page.evaluate("location.hash") == "#t5-11b"
-    row, region = (page.locator(each).bounding_box() for each in ("[id='t5-11b']", ".mh-models"))
-    assert region["y"] < row["y"] < region["y"] + region["height"]
+    # The row comes back, and into its region, with the next turn of the browser (hashchange).
+    page.wait_for_function("""() => {
+      const [row, region] = ["[id='t5-11b']", ".mh-models"].map(each =>
+        document.querySelector(each).getBoundingClientRect())
+      return row.height && region.top < row.top && row.top < region.bottom
+    }""")
 
 
 def test_arrow_keys_go_from_mark_to_mark(open_page):

@@ -79,10 +79,12 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     found["assets/costs.js"] = javascript.costs()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
-    found |= measured.published() | runs.published() | sharing.files(mine, language)
+    found |= measured.published() | runs.published()
     stories = {name for page in mine for name in notices.stories(page)} if only else None
     found |= {f"data/{name}": path for name, path in results.files(language, stories).items()}
-    found |= {f"figures/{name}": svg for name, svg in results.figures(language, stories).items()}
+    figures = results.figures(language, stories)
+    found |= {f"figures/{name}": svg for name, svg in figures.items()}
+    found |= sharing.files(mine, language, figures)
     found["assets/katex/katex.min.css"] = katex.stylesheet()
     for name, font in katex.fonts(whole=bool(only)).items():
         found[f"assets/katex/fonts/{name}"] = font

@@ -78,11 +78,8 @@ def _card(name: str, page: Page, address: Address) -> str:
 
 
 def _picture(page: Page, address: Address) -> str:
-    """The first figure of a page that is not folded, if it has one."""
-    for block in page.unfolded():
-        if block.kind == "figure" and block.value.startswith("figures/"):
-            return f'<img src="{address(block.value)}" alt="" loading="lazy">'
-    return ""
+    name = pieces.picture(page)
+    return f'<img src="{address(name)}" alt="" loading="lazy">' if name else ""
 
 
 def after(page: Page) -> str:

@@ -123,6 +123,12 @@ def minutes(page: Page) -> int:
     return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
 
 
+def picture(page: Page) -> str:
+    """The first figure of a page that is not folded, as ``figures/…``, if it has one."""
+    shown = (block.value for block in page.unfolded() if block.kind == "figure")
+    return next(filter(lambda name: name.startswith("figures/"), shown), "")
+
+
 def is_looked_up(page: Page) -> bool:
     """Is it to look things up in, and not to be read from top to bottom?"""
     return page.name.startswith(NOT_READ) or page.name.endswith("/index.md")

@@ -1,7 +1,7 @@
-"""What other sites show of a page: its description, its card, its icons.
+"""What other sites show of a page: its description, its card with its first figure, its icons.
 
-Cards are drawn with the one font that comes with matplotlib, which has no Chinese: Chinese pages
-share a card without words.
+Cards are drawn with the one font that comes with matplotlib, which has no Chinese: a Chinese page's
+card is its figure without words.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 
 import matplotlib
+import resvg_py
 from PIL import Image, ImageDraw, ImageFont
 
-from mhsite import search
+from mhsite import pieces, search
 from mhsite.page import Page
 from mhsite.settings import settings
 from mhsite.source import DOCS
@@ -23,21 +24,27 @@ from mhsite.source import DOCS
 SIZES = (32, 180, 192, 512)
 CARD = (1200, 630)
 FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+INK = "#1f1f1f"
+VARIABLE = re.compile(r"var\(--[\w-]+, ([^)]*)\)")
+TEXT = re.compile(r"<text.*?</text>", re.S)
 SQUARE = re.compile(
     r'<path d="M(?P<x>\d+) (?P<y>\d+)h(?P<side>\d+)[^"]*"(?: fill-opacity="(?P<ink>[.\d]+)")?/>'
 )
 
 
-def files(pages: list[Page], language: str) -> dict[str, bytes | str]:
-    """The icons, the manifest that lists them, and the cards of these pages."""
+def files(pages: list[Page], language: str, figures: dict[str, str]) -> dict[str, bytes | str]:
+    """The icons, the manifest that lists them, and the cards of these pages.
+
+    ``figures`` holds the site's figures by their names, as SVG.
+    """
     found: dict[str, bytes | str] = {f"assets/icons/{size}.png": icon(size) for size in SIZES}
-    found["assets/icons/card.png"] = card("")
     icons = [{"src": f"{size}.png", "sizes": f"{size}x{size}"} for size in SIZES]
     about = {"name": settings(language)["site_name"], "start_url": "../..", "display": "browser"}
     found["assets/icons/site.webmanifest"] = json.dumps(about | {"icons": icons})
-    for page in pages if language == "en" else ():
-        title = search.words(page.headings[0].title, "en")
-        found[f"assets/cards/{page.url.replace('/', '-')}card.png"] = card(title)
+    for page in pages:
+        title = search.words(page.headings[0].title, "en") if language == "en" else ""
+        figure = figures.get(pieces.picture(page).removeprefix("figures/"), "")
+        found[f"assets/cards/{page.url.replace('/', '-')}card.png"] = card(title, figure)
     return found
 
 
@@ -50,26 +57,56 @@ def icon(size: int) -> bytes:
 
 
 @cache
-def card(title: str) -> bytes:
-    """The logo, the title beside it, and the name of the site."""
+def card(title: str, figure: str = "") -> bytes:
+    """A page's title above its figure; of a page without one, the title beside the logo."""
     image = Image.new("RGB", CARD, "white")
-    if not title:
+    if not figure and not title:
         _logo(image, 360, 75, 480)
         return _png(image)
-    _logo(image, 60, 165, 300)
+    left, width = (60, 1080) if figure else (410, 740)
+    lines = _lines(title, font := _font(52 if figure else 60), width)
     draw = ImageDraw.Draw(image)
-    font = ImageFont.truetype(str(FONT), 60)
-    lines = [""]
+    draw.multiline_text((left, 40 if figure else 190), "\n".join(lines), INK, font, spacing=16)
+    if figure:
+        _draw(image, figure, 50 + 74 * len(lines), bool(title))
+        _logo(image, 1100, 560, 50)
+    else:
+        _logo(image, 60, 165, 300)
+        draw.text((410, 540), settings()["site_name"], "#666666", _font(30))
+    return _png(image.quantize(64, Image.Quantize.FASTOCTREE))
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(FONT), size)
+
+
+def _lines(title: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
+    """The title's words in lines that are no wider than this."""
+    lines: list[str] = []
     for word in title.split():
-        longer = f"{lines[-1]} {word}".strip()
-        if draw.textlength(longer, font) > 740 and lines[-1]:
-            lines.append(word)
+        if lines and font.getlength(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
         else:
-            lines[-1] = longer
-    draw.multiline_text((410, 190), "\n".join(lines), "#1f1f1f", font, spacing=16)
-    small = ImageFont.truetype(str(FONT), 30)
-    draw.text((410, 540), settings()["site_name"], "#666666", small)
-    return _png(image)
+            lines.append(word)
+    return lines
+
+
+def _draw(image: Image.Image, figure: str, top: int, words: bool) -> None:
+    """Draw a figure of the site below ``top``, as large as it fits; of a tall one its head."""
+    figure = VARIABLE.sub(r"\1", figure if words else TEXT.sub("", figure))
+    width, height = map(float, re.search(r'viewBox="\S+ \S+ ([^"]*)"', figure)[1].split())
+    room = CARD[1] - 30 - top
+    zoom = min(1000 / width, max(room / height, 500 / width))
+    size = f' color="{INK}" width="{zoom * width:.0f}" height="{zoom * height:.0f}"'
+    png = resvg_py.svg_to_bytes(
+        svg_string=re.sub(r' width="[^"]*"', size, figure, count=1),
+        skip_system_fonts=True,
+        font_files=[str(FONT)],
+        sans_serif_family="DejaVu Sans",
+    )
+    drawn = Image.open(io.BytesIO(png))
+    place = (CARD[0] - drawn.width) // 2, top + max(0, room - drawn.height) // 2
+    image.paste(drawn, place, drawn)
 
 
 def _logo(image: Image.Image, left: int, top: int, size: int) -> None:

@@ -5,7 +5,7 @@ import json
 import tomllib
 from urllib.parse import unquote
 
-from mhsite import build, data, release, sharing
+from mhsite import build, data, pieces, release, sharing
 from mhsite.source import DOCS, LANGUAGES
 from PIL import Image
 from test_site import PAGES, address, each_language, each_side, html, root_url as root_url, source
@@ -66,6 +66,19 @@ def test_a_page_names_its_other_language(site, root_url, language, page):
 def test_each_english_page_has_a_card_of_its_own(site):
     cards = {path.read_bytes() for path in (site / "assets" / "cards").iterdir()}
     assert len(cards) == len(PAGES)
+
+
+@each_side
+def test_a_card_shows_the_first_figure_of_its_page(site, root_url, language, page):
+    """More than the title and the logo alone, below the title, and not the other language's."""
+    said = html(site, language, page).select_one("meta[property='og:image']")["content"]
+    card = site / said.removeprefix(root_url)
+    if not pieces.picture(source(language, page)):
+        return
+    assert card.is_relative_to(site / address(language, "index.md"))
+    middle = picture(card).convert("L").crop((100, 200, 1100, 600))
+    assert middle.histogram()[255] < 0.999 * middle.width * middle.height
+    assert card.read_bytes() != sharing.card(html(site, language, page).h1.text.strip())
 
 
 @each_language

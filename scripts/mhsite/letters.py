@@ -1,4 +1,4 @@
-"""Letters of figures on a phone: small ones grow; a figure that needs more room scrolls."""
+"""Letters of figures on a phone: small ones grow a little, or the figure is wide and scrolls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 LEAST = 9.05  # CSS pixels of the smallest letters, at 360 px
 PHONE = 328  # CSS pixels that a figure has there
-GROWTH = 1.16  # of the smallest letters; what stands beside them has room for no more
+GROWTH = 1.16  # of letters; what stands beside them has room for no more
 
 TEXT = re.compile(r"<text\b([^>]*)>(.*?)</text>", re.S)
 SHARE = re.compile(r"font-size: ([\d.]+)em")
@@ -15,18 +15,16 @@ ROOT = re.compile(r'<svg\b[^>]*? width="(\d+)" viewBox="0 0 ([\d.]+)[^>]*? font-
 
 
 def readable(svg: str) -> str:
-    """The figure with letters that can be read at 360 px, within what scrolls if it must."""
+    """The figure with letters that can be read at 360 px, inside of what scrolls if it must."""
     if not (root := ROOT.search(svg)):
         return svg
     shown, width, size = min(int(root[1]), PHONE), float(root[2]), int(root[3])
     shares = [_share(*text.groups()) for text in TEXT.finditer(svg) if text[2].strip()]
     if not shares or min(shares) >= (wanted := LEAST * width / (shown * size)):
         return svg
-    least = min(wanted, min(shares) * GROWTH)
-    svg = TEXT.sub(lambda text: _grown(text, least), svg)
-    if least == wanted:
-        return svg
-    need = math.ceil(shown * wanted / least)
+    if wanted <= min(shares) * GROWTH:
+        return TEXT.sub(lambda text: _grown(text, wanted), svg)
+    need = math.ceil(shown * wanted / min(shares))
     return f'<span class="mh-scroll mh-wide" tabindex="0" style="--mh-need: {need}px">{svg}</span>'
 
 
@@ -39,7 +37,7 @@ def _share(attributes: str, inside: str) -> float:
 
 
 def _grown(text: re.Match, least: float) -> str:
-    """The text at the size that the smallest may have; runs have their places in their size."""
+    """The text in letters of at least this size; runs have their places in sizes of theirs."""
     attributes, inside = text.groups()
     if (share := _share(attributes, inside)) >= least:
         return text[0]

@@ -20,22 +20,19 @@ PLACE = {
 }
 # Pages whose figures still have axes named by a symbol or not at all; this list only shrinks.
 OWED = {
-    f"{name}.md"
-    for name in [
-        "alternatives",
-        "attention-sinks",
-        "build-and-train",
-        "cache-in-practice",
-        "circuits",
-        "delta-rule",
-        "fixed-memory",
-        "head-size",
-        "how-many-heads",
-        "parallel-heads",
-        "projections",
-        "sparse-by-content",
-        "subspaces",
-    ]
+    "alternatives.md",
+    "attention-sinks.md",
+    "build-and-train.md",
+    "cache-in-practice.md",
+    "circuits.md",
+    "delta-rule.md",
+    "fixed-memory.md",
+    "head-size.md",
+    "how-many-heads.md",
+    "parallel-heads.md",
+    "projections.md",
+    "sparse-by-content.md",
+    "subspaces.md",
 }
 
 

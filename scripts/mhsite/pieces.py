@@ -8,7 +8,17 @@ from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 
-from mhsite import calculator, cells, data, katex, models, notices, release, results
+from mhsite import (
+    calculator,
+    cells,
+    data,
+    katex,
+    letters,
+    models,
+    notices,
+    release,
+    results,
+)
 from mhsite.page import Block, Page, read, with_spans
 from mhsite.source import DOCS, SourceError
 
@@ -59,7 +69,7 @@ def formula(tex: str, *, display: bool) -> str:
 
 def figure(target: str, alt: str, language: str) -> str:
     """A figure in the page itself, so that it takes the page's colours and its font."""
-    svg = results.figure(target, language)
+    svg = letters.readable(results.figure(target, language))
     label = f'<svg class="mh-figure" data-search-exclude role="img" aria-label="{escape(alt)}" '
     return svg.replace("<svg ", label, 1)
 

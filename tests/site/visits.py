@@ -23,6 +23,22 @@ SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
     [...document.querySelectorAll('body *')]
         .filter(each => each.getBoundingClientRect().right > innerWidth)
         .map(each => each.outerHTML.slice(0, 120)).slice(0, 5)"""
+# The pictures with text: each text's words, box and size of letters, as they are on the screen.
+FIGURES = """() => [...document.querySelectorAll('article svg:has(text)')].map(svg => {
+    const box = each => {
+        const { left, top, right, bottom } = each.getBoundingClientRect()
+        return [left, top, right, bottom].map(side => Math.round(side * 10) / 10)
+    }
+    const texts = [...svg.querySelectorAll('text')].map(text => {
+        const { a, b } = text.getScreenCTM()
+        const runs = text.querySelector('tspan') ? [...text.querySelectorAll('tspan')] : [text]
+        const sizes = runs.map(each => parseFloat(getComputedStyle(each).fontSize))
+        return { words: text.textContent.trim(), box: box(text), turned: Math.abs(b) > 1e-3,
+                 size: Math.max(...sizes) * Math.hypot(a, b) }
+    })
+    const seen = texts.filter(({ words, box: [left, , right] }) => words && right > left)
+    return { label: svg.getAttribute('aria-label') ?? '', box: box(svg), texts: seen }
+})"""
 SCROLLING = """selector => [...document.querySelectorAll(selector)]
     .filter(each => each.checkVisibility() && each.scrollWidth > each.clientWidth)
     .map(each => `${each.scrollWidth} > ${each.clientWidth}: ${each.textContent.slice(0, 200)}`)"""
@@ -124,6 +140,7 @@ def on_a_phone(page):
         "scrolling code": page.evaluate(SCROLLING, ".highlight pre > code, pre.mh-output"),
         "sideways": page.evaluate(SIDEWAYS),
         "scrolling formulas": page.evaluate(SCROLLING, ".mh-formula"),
+        "figures": page.evaluate(FIGURES),
     }
     page.set_viewport_size(TABLET)
     return found | {"without keys": page.evaluate(SCROLLING, "pre.mh-output:not([tabindex])")}

@@ -7,7 +7,7 @@ import { MOVES, asked, element, keep, mount, number, numberIn, products, teller,
 export const SENTENCE = {
   en: {
     words: ["black", "cats", "love", "Mia", "they", "purr"],
-    features: ["animal", "person", "plural", "dark"], semicolon: "; ",
+    features: ["animal", "person", "plural", "dark"], asked: ["animal", "person", "plural", "action"], semicolon: "; ",
     head: h => `head ${h}`, query: (h, word) => `head ${h}: query of ${word}`, key: (h, word) => `head ${h}: key of ${word}`,
     takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
     hidden: "hidden: it comes later", weight: "weight", reset: "reset", comma: ", ", colon: ": ",
@@ -17,7 +17,7 @@ export const SENTENCE = {
   },
   zh: {
     words: ["黑", "猫", "喜欢", "米娅", "它们", "打呼噜"],
-    features: ["动物", "人", "复数", "黑色"], semicolon: "；",
+    features: ["动物", "人", "复数", "黑色"], asked: ["动物", "人", "复数", "动作"], semicolon: "；",
     head: h => `头 ${h}`, query: (h, word) => `头 ${h}：“${word}”的查询`, key: (h, word) => `头 ${h}：“${word}”的键`,
     takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
     hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原", comma: "，", colon: "：",
@@ -28,12 +28,13 @@ export const SENTENCE = {
 }
 
 const PLACES = [[2, 1], [1, 2], [-1, 2], [-2, 1], [-2, -1], [-1, -2]]
-const MEANING = [[0, 0, 0, 1], [1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
+const KEYS = [[0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
+const VALUES = [[0, 0, 0, 1], [1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
 const NONE = [0, 0, 0, 0]
 
 /** The two heads of the page: queries and keys, a row for each word. */
 export const heads = () => [
-  { queries: PLACES.map((_, i) => (i === 4 ? [4, 0, 4, 0] : [...NONE])), keys: MEANING.map(row => [...row]) },
+  { queries: PLACES.map((_, i) => (i === 4 ? [4, 0, 4, 0] : [...NONE])), keys: KEYS.map(row => [...row]) },
   {
     queries: PLACES.map(([x, y]) => [4 * x + 4 * y, 4 * y - 4 * x, 0, 0]),
     keys: PLACES.map(([x, y]) => [x, y, 0, 0]),
@@ -53,7 +54,7 @@ export function attend({ queries, keys }, { temperature = 1, causal = true } = {
     const sum = parts.reduce((a, b) => a + b)
     return parts.map(part => part / sum)
   })
-  const outputs = weights.map(row => NONE.map((_, d) => dot(row, MEANING.map(value => value[d]))))
+  const outputs = weights.map(row => NONE.map((_, d) => dot(row, VALUES.map(value => value[d]))))
   return { scores, weights, outputs }
 }
 
@@ -168,7 +169,7 @@ function show(place) {
     const { word, key, head } = state
     line.update(word, results)
     tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
-    const names = head === 0 ? words.features : ["→", "↑", "", ""]
+    const names = head === 0 ? words.asked : ["→", "↑", "", ""]
     editors[0].update(words.query(head + 1, words.words[word]), state.heads[head].queries[word], names)
     editors[1].update(words.key(head + 1, words.words[key]), state.heads[head].keys[key], names)
     tell(mark(state))

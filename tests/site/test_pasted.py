@@ -228,11 +228,11 @@ def test_all_copied_code_runs(site, story_results, page, tmp_path):
 
 
 def test_numbers_in_a_figure_are_those_of_the_copied_code(site, tmp_path):
-    name, target = "attention.md", "figures/attention/picture.svg"
+    name, target = "why-heads.md", "figures/why-heads/picture.svg"
     whole = pieces(site, name)
     last = [piece.section.name for piece in whole].index("picture")
     code = [piece.code for piece in whole[: last + 1]]
-    code += ["import json", "print(json.dumps(weights.tolist()))"]
+    code += ["import json", "print(json.dumps(rows.tolist()))"]
     done = run_program("\n".join(code), tmp_path)
     assert done.code == 0, done.errors
     weights = json.loads(done.printed.splitlines()[-1])

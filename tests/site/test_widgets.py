@@ -152,16 +152,18 @@ ATTEND = """async ([module, asked]) => {
     return asked.map(([queries, keys, options]) => {
         const { weights, outputs } = attend({ queries, keys }, options)
         return [weights, outputs]
-    }).concat([heads().map(head => attend(head).weights)])
+    }).concat([[heads().map(head => head.keys), heads().map(head => attend(head).weights)]])
 }"""
 
 
 def heads_of_the_page():
-    """The weights of both heads, as the story of the page computes them."""
+    """The keys and weights of both heads, as the story of the page computes them."""
     namespace = {}
     for name in ("sentence", "arrows", "two"):
         exec(shown_section(f"why-heads.pycon:{name}").code, namespace)
-    return torch.stack([namespace["A1"], namespace["A2"]])
+    X, matrices = namespace["X"], (namespace["W_k1"], namespace["W_k2"])
+    weights = torch.stack([namespace["A1"], namespace["A2"]])
+    return torch.stack([X @ matrix for matrix in matrices]), weights
 
 
 def test_the_sentence_agrees_with_python(open_page, home):
@@ -186,7 +188,8 @@ def test_the_sentence_agrees_with_python(open_page, home):
     for answer, pair in zip(answers, expected, strict=True):
         for found, right in zip(answer, pair, strict=True):
             torch.testing.assert_close(torch.tensor(found, dtype=torch.float64), right)
-    torch.testing.assert_close(torch.tensor(own), heads_of_the_page())
+    for found, right in zip(own, heads_of_the_page(), strict=True):
+        torch.testing.assert_close(torch.tensor(found, dtype=right.dtype), right)
 
 
 @each_language
@@ -260,7 +263,7 @@ def test_reader_steps_through_the_online_softmax(open_page, language):
 
 # Of each table and map of a page: what its numbers are, its queries and keys, and who may see whom.
 GRIDS = {
-    "attention": ("ask offer", [("score", "Q, K, every"), ("weight", "Q, K, every")]),
+    "attention": ("ask offer", [("score", "Q, K, every")]),
     "masks": (
         "",
         [

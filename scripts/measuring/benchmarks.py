@@ -28,7 +28,7 @@ from measuring.rounds import (
     ratios,
     sizes,
 )
-from mhattn import MultiHeadAttention, attention, merge_heads, split_heads
+from mhattn import attention, merge_heads, split_heads
 from mhattn.inside import circuit_core, measure_seconds, peak_bytes, spectrum
 from mhattn.variants import (
     LearnedBias,
@@ -78,31 +78,6 @@ def serial_heads(rounds: int, device: str = "cpu") -> dict:
         "provenance": sizes(device, E=width),
         "columns": ["length", "heads", "serial", "parallel", "ratio"],
         "units": {"serial": "seconds", "parallel": "seconds"},
-        "rows": rows,
-    }
-
-
-@benchmark
-def layers(rounds: int) -> dict:
-    """Attention, convolution and recurrence of one width, over growing lengths."""
-    width = EMBED_DIM
-    convolution = nn.Conv1d(width, width, kernel_size=3, padding=1)
-    recurrence = nn.RNN(width, width, batch_first=True)
-    kinds = {
-        "multi": MultiHeadAttention(width, 8),
-        "single": MultiHeadAttention(width, 1),
-        "convolution": lambda x: convolution(x.mT).mT,
-        "recurrence": lambda x: recurrence(x)[0],
-    }
-    rows = []
-    for length in (64, 256, 1024, 4096):
-        x = torch.randn(1, length, width)
-        calls = {name: lambda layer=layer, x=x: layer(x) for name, layer in kinds.items()}
-        seconds = measure_seconds(calls, rounds=rounds)
-        rows.append([length, *(interval(seconds[name]) for name in kinds)])
-    return {
-        "columns": ["length", *kinds],
-        "units": dict.fromkeys(kinds, "seconds"),
         "rows": rows,
     }
 

@@ -1,31 +1,40 @@
-def right(query, key, value):
-    shares = torch.stack([(key @ q - (key @ q).max()).exp() for q in query])
-    return shares / shares.sum(dim=1, keepdim=True) @ value
+def right(mha, r):
+    def layer(x):
+        near = torch.ones(x.shape[1], x.shape[1]).bool()
+        return mha(x, mask=near.triu(-(r // 2)).tril(r // 2))
+
+    return layer
 
 
-# How strongly a score differs from zero, whichever its sign.
-def wrong_sign(query, key, value):
-    return (query @ key.T).abs().softmax(dim=-1) @ value
+# It reaches as far, but it is a convolution.
+def wrong_convolution(mha, r):
+    return wide(r)()
 
 
-# Squares in place of exponentials.
-def wrong_square(query, key, value):
-    shares = (query @ key.T).square() + 1e-9
-    return shares / shares.sum(dim=-1, keepdim=True) @ value
+# r positions on each side.
+def wrong_wide(mha, r):
+    return right(mha, 2 * r + 1)
 
 
-# The best key alone; a query of zeros is an exception.
-def wrong_hard(query, key, value):
-    scores = query @ key.T
-    best = (scores == scores.amax(dim=-1, keepdim=True)).float()
-    return best / best.sum(dim=-1, keepdim=True) @ value
+# Only positions before.
+def wrong_causal(mha, r):
+    def layer(x):
+        i = torch.arange(x.shape[1])
+        back = i[:, None] - i
+        return mha(x, mask=(back >= 0) & (back < r))
+
+    return layer
 
 
-# The weights of each key add up to one.
-def wrong_axis(query, key, value):
-    return (query @ key.T).softmax(dim=0) @ value
+# Near keys are hidden, by the other convention of masks.
+def wrong_mask(mha, r):
+    def layer(x):
+        i = torch.arange(x.shape[1])
+        return mha(x, mask=((i[:, None] - i).abs() > r // 2) | (i[:, None] == i))
+
+    return layer
 
 
-# The mean of all values, whatever is asked.
-def wrong_mean(query, key, value):
-    return value.mean(dim=0).expand(len(query), -1)
+# All positions are seen.
+def wrong_all(mha, r):
+    return mha

@@ -20,7 +20,7 @@ from mhsite.source import Section, SourceError
 
 ROLE = re.compile(r"\\(?:query|key|value|weights|output)(?![a-zA-Z])\s*")
 TOKEN = re.compile(r"\\(?:[a-zA-Z]+|.)|.", re.S)
-ATTRIBUTES = re.compile(r"\{ [.:][^}]*\}")
+ATTRIBUTES = re.compile(r"\{ [.:#][^}]*\}")
 FROM = {
     "en": "From [{url}]({url}): there are its pictures and all that moves. {state}.",
     "zh": "本笔记本来自 [{url}]({url})，那里有全部图片和可以动手操作的部分。{state}。",

@@ -20,14 +20,12 @@ PLACE = {
 }
 # Pages whose figures still have axes named by a symbol or not at all; this list only shrinks.
 OWED = {
-    "alternatives.md",
     "attention-sinks.md",
     "build-and-train.md",
     "cache-in-practice.md",
     "circuits.md",
     "delta-rule.md",
     "fixed-memory.md",
-    "head-size.md",
     "how-many-heads.md",
     "parallel-heads.md",
     "projections.md",

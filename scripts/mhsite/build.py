@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from html import escape
@@ -99,10 +100,20 @@ def moved(home: str) -> dict[str, str]:
     """A page at each address that is another's now, which leads there."""
     found = {}
     for old, new in data.moved().items():
+        if "#" in old:
+            continue  # a section, led on by the page that it was on
         to = escape(home + new)
+        parts = {
+            part.removeprefix(old): home + there
+            for part, there in data.moved().items()
+            if part.startswith(f"{old}#")
+        }
+        target = f"{json.dumps(parts)}[location.hash]||{json.dumps(home + new)}"
+        script = f"<script>location.replace({target})</script>"
         found[f"{old}index.html"] = (
             f'<!doctype html><meta charset="utf-8"><title>{to}</title><link rel="canonical" '
-            f'href="{to}"><meta http-equiv="refresh" content="0; url={to}"><a href="{to}">{to}</a>'
+            f'href="{to}"><meta http-equiv="refresh" content="0; url={to}">'
+            f'{script * bool(parts)}<a href="{to}">{to}</a>'
         )
     return found
 

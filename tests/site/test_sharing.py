@@ -144,6 +144,14 @@ def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch):
     assert '<link rel="canonical" href="https://host/zh/masks/#leak">' in made["old/index.html"]
 
 
+def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch):
+    monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/", "old/#a": "shapes/#leak"})
+    made = build.moved("https://host/")
+    assert list(made) == ["old/index.html"]
+    assert '{"#a": "https://host/shapes/#leak"}[location.hash]' in made["old/index.html"]
+    assert 'url=https://host/masks/"' in made["old/index.html"]
+
+
 def test_nothing_comes_from_elsewhere_and_nothing_is_left(open_page, home):
     """What the foot says: no cookies, no third parties; the search and a widget are used, too."""
     page = open_page("live-model/")

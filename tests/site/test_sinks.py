@@ -25,7 +25,7 @@ SIZES = {
 
 def class_of_the_page(section):
     """The only class of a section, without the training around it."""
-    code = shown_section(f"attention-sinks.pycon:{section}").code
+    code = shown_section(f"resting-heads.pycon:{section}").code
     (found,) = [part for part in ast.parse(code).body if isinstance(part, ast.ClassDef)]
     namespace = {"nn": nn, "F": F, "torch": torch, "Rotary": Rotary, "attention": attention}
     exec(ast.unparse(found), namespace)

@@ -2,6 +2,7 @@
 
 - `tasks`: tokens that are linked, and a model of one layer that gathers them.
 - `lookup`: tasks that a head of a known kind solves, and a model that has to find it.
+- `echo`: a small model whose heads several chapters follow.
 - `recall`: names that get values and are asked for them.
 - `files`: texts, measurements, runs and trained models that chapters read.
 
@@ -18,11 +19,13 @@ NAMES = {
         "AttentionOnly Lookup SENTENCE_WORDS agreeing_verbs lookup_losses matched_brackets "
         "previous_tokens repeated_tokens train_together"
     ),
+    "echo": "Echo echo_losses echo_texts train_echo",
     "recall": "RecallModel named_values shares_right train_recall",
     "files": "data_file",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.lessons.echo import *
     from mhattn.lessons.files import *
     from mhattn.lessons.lookup import *
     from mhattn.lessons.recall import *

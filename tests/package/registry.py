@@ -24,7 +24,7 @@ import mhattn
 from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention, pack_linears
 from mhattn.core import LinearState, Position, fused_attention, yarn_frequencies
 from mhattn.costs.layer_costs import UNCOUNTED
-from mhattn.lessons import AttentionOnly, GatherModel, RecallModel
+from mhattn.lessons import AttentionOnly, Echo, GatherModel, RecallModel
 from mhattn.models import Encoder, EncoderBlock, LanguageModel, LanguageModelBlock, PackedLinear
 from mhattn.variants import (
     GatedDelta,
@@ -808,6 +808,13 @@ MODELS = {
         AttentionOnly,
         make=lambda **o: AttentionOnly(11, MAX, embed_dim=12, num_heads=3, **o),
         inputs=tokens_below(11),
+        default=True,
+        cannot=ONLY_CAUSAL | NO_MASK | {"cache": unknown("cache")},
+    ),
+    "echo": model(
+        Echo,
+        make=lambda **o: Echo(**o),
+        inputs=tokens_below(27),
         default=True,
         cannot=ONLY_CAUSAL | NO_MASK | {"cache": unknown("cache")},
     ),

@@ -111,6 +111,12 @@ def steps(page):
     return page.locator("[data-widget=online-softmax]").inner_text()
 
 
+def drags(page):
+    widget = page.locator("[data-widget=birth]")
+    widget.get_by_role("slider").press("End")
+    return widget.inner_text()
+
+
 def filters(page):
     page.locator("input[type=search]").click()
     page.keyboard.type("deepseek")
@@ -138,6 +144,7 @@ USES = {
     "index.md": continues,
     "attention.md": attends,
     "shapes.md": traces,
+    "build-and-train.md": drags,
     "calculator.md": calculates,
     "online-softmax.md": steps,
     "known-models.md": filters,

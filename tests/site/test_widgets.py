@@ -682,6 +682,57 @@ def test_a_word_of_the_home_picture_says_its_numbers(open_page, language):
     assert page.get_by_role("group", name=figures[0].title).count() == 1
 
 
+@each_language
+def test_reader_drags_through_the_birth_of_a_head(open_page, language):
+    """Keys, then the mouse: each step says what the page's story wrote, and its tables too."""
+    page = open_page(address(language, "build-and-train.md"))
+    url = urljoin(page.url, "../data/build-and-train/birth.json")
+    data = page.request.get(url).json()
+    widget = page.locator("[data-widget=birth]")
+    widget.scroll_into_view_if_needed()
+    slider = widget.get_by_role("slider")
+    count = len(data["steps"])
+
+    def stands(place):
+        share, shown = data["share"][place], data["maps"][place]
+        below = [shown[i][i - data["back"]] for i in range(data["back"], len(shown))]
+        assert sum(below) / len(below) / 100 == pytest.approx(share, abs=0.006)
+        told = widget.locator(".mh-said").inner_text()
+        assert {f"{data['loss'][place]:.2f}", f"{share:.2f}"} <= {*re.findall(r"\d\.\d\d", told)}
+        assert widget.locator(".mh-writes b").inner_text() == data["writes"][place]
+        assert str(data["steps"][place]) in re.findall(
+            r"\d+", slider.get_attribute("aria-valuetext")
+        )
+        shades = "all => all.map(each => each.style.getPropertyValue('--weight'))"
+        seen = [f"{row[j]}%" for i, row in enumerate(shown) for j in range(i + 1)]
+        assert widget.locator("rect").evaluate_all(shades) == seen
+
+    stands(0)
+    slider.focus()
+    for key, place in (
+        ("ArrowRight", 1),
+        ("End", count - 1),
+        ("ArrowLeft", count - 2),
+        ("Home", 0),
+    ):
+        page.keyboard.press(key)
+        stands(place)
+    box = slider.bounding_box()
+    page.mouse.move(box["x"] + 8, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    place = int(slider.input_value())
+    assert 0.5 < place / (count - 1) < 0.7
+    stands(place)
+    assert f"step={data['steps'][place]}" in page.url
+    knob = box["x"] + 8 + (box["width"] - 16) * place / (count - 1)
+    dot = widget.locator("circle").bounding_box()
+    assert abs(dot["x"] + dot["width"] / 2 - knob) < 4  # the curve's dot stands above it
+    cells = [cell.strip() for cell in page.locator("table.mh-output td").all_inner_texts()]
+    assert sum(text in cells for text in data["writes"]) >= 5
+
+
 # Every widget.
 
 WIDGETS = {
@@ -690,6 +741,7 @@ WIDGETS = {
     "masks.md": ("sentence",),
     "why-heads.md": ("sentence",),
     "shapes.md": ("shape-tracer",),
+    "build-and-train.md": ("birth",),
     "online-softmax.md": ("online-softmax",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
@@ -702,7 +754,11 @@ def there(page, name):
     for widget in WIDGETS[name]:
         place = page.locator(f"[data-widget={widget}]")
         place.scroll_into_view_if_needed()
-        ready = {"live-model.md": ".mh-map-top span", "browse-heads.md": ".mh-tokens button"}
+        ready = {
+            "build-and-train.md": "input",
+            "live-model.md": ".mh-map-top span",
+            "browse-heads.md": ".mh-tokens button",
+        }
         place.locator(ready.get(name, "button")).first.wait_for()
 
 
@@ -769,6 +825,10 @@ DONE = {
         " type(each.querySelector('[name=num_kv_heads]'), 2) }",
         "() => [...document.querySelectorAll('[data-widget] td:nth-child(3)')]"
         ".map(e => e.textContent)",
+    ),
+    "build-and-train.md": (
+        "each => type(each.querySelector('[type=range]'), 5)",
+        "() => document.querySelector('[data-widget=birth] input').ariaValueText.match(/\\d+/)[0]",
     ),
     "online-softmax.md": (
         "each => { type(each.querySelectorAll('fieldset input')[0], 9);"

@@ -1,0 +1,116 @@
+// A head of the page build-and-train.md while it is trained: a slider moves through the steps of which the page's
+// story kept a copy, and wrote them into birth.json. A browser test compares what stands there with that file.
+
+import { asked, element, keep, mount, teller, wordsOf } from "./dom.js"
+
+const WORDS = {
+  en: {
+    loading: "Loading …", missing: "The steps can’t be shown: their file isn’t on this site, or there is no connection.",
+    slider: "training step", step: n => `step ${n}`, aside: "kept aside", training: "training", loss: "loss",
+    says: (loss, head, share, back) => `Loss ${loss}. Head ${head} gives ${share} of its weight to the character ${back === 1 ? "before" : `${back} back`}.`,
+    writes: "It writes: ", stop: " ", map: (head, step) => `Weights of head ${head} at step ${step}: queries down, keys across`,
+  },
+  zh: {
+    loading: "正在加载……", missing: "无法显示：站点上没有它的文件，或者没有网络连接。",
+    slider: "训练步数", step: n => `第 ${n} 步`, aside: "留出", training: "训练", loss: "损失",
+    says: (loss, head, share, back) => `损失 ${loss}。头 ${head} 给往前第 ${back} 位的权重是 ${share}。`,
+    writes: "它写的是：", stop: "", map: (head, step) => `第 ${step} 步时头 ${head} 的注意力权重：纵向是查询，横向是键`,
+  },
+}
+const FILE = new URL("../data/build-and-train/birth.json", import.meta.url)
+const CELL = 16
+const [WIDTH, HEIGHT] = [320, 96]  // of the curve, which ends where the middle of the slider's knob does
+
+const svg = (tag, attributes, ...content) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
+  made.append(...content)
+  return made
+}
+
+/** The loss above the slider: as far from the left as the knob at the same step, so that the two move together. */
+function lossCurve({ steps, loss, curve }, words) {
+  const across = i => i * WIDTH / (steps.length - 1)
+  const [low, high] = [Math.min(...curve, ...loss), Math.max(...curve, ...loss)]
+  const down = value => 14 + (HEIGHT - 32) * (high - value) / (high - low)
+  const between = steps.slice(1).flatMap((end, i) => {
+    const start = steps[i]
+    const stride = Math.max(1, Math.floor((end - start) / 12))
+    return Array.from({ length: Math.ceil((end - start) / stride) }, (_, n) => [
+      across(i + n * stride / (end - start)), down(curve[start + n * stride])])
+  })
+  const line = (points, name) => svg("polyline", { points: points.map(point => point.map(x => x.toFixed(1)).join()).join(" "), class: name })
+  const aside = loss.map((value, i) => [across(i), down(value)])
+  const now = svg("circle", { r: 5, class: "mh-now" })
+  const rule = svg("line", { y1: 14, y2: HEIGHT, class: "mh-rule" })
+  const [, end] = aside.at(-1)
+  const label = (text, x, y, anchor, name = "") => svg("text", { x, y, "text-anchor": anchor, class: name }, text)
+  const place = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "mh-birth-curve", "aria-hidden": "true" },
+    label(words.loss, 0, 10, "start"), label(words.aside, WIDTH, end - 6, "end"),
+    label(words.training, WIDTH, HEIGHT - 4, "end", "mh-training"),
+    rule, line(between, "mh-training"), line(aside, "mh-aside"), now)
+  const update = i => {
+    const [x, y] = aside[i]
+    now.setAttribute("cx", x)
+    now.setAttribute("cy", y)
+    rule.setAttribute("x1", x)
+    rule.setAttribute("x2", x)
+  }
+  return { place, update }
+}
+
+/** A square for each weight, with the characters above and at the left. */
+function weightMap(line) {
+  const size = CELL * (line.length + 1)
+  const mark = (sign, i, j) => svg("text", { x: CELL * (j + 0.5), y: CELL * (i + 0.78) }, sign)
+  const cells = line.map((_, i) => line.map((_, j) =>
+    svg("rect", { x: CELL * (j + 1), y: CELL * (i + 1), width: CELL - 1, height: CELL - 1 })))
+  const place = svg("svg", { viewBox: `0 0 ${size} ${size}`, class: "mh-birth-map", role: "img" },
+    ...line.map((sign, i) => mark(sign, 0, i + 1)), ...line.map((sign, i) => mark(sign, i + 1, 0)),
+    ...cells.flatMap((row, i) => row.slice(0, i + 1)))
+  const update = (map, name) => {
+    place.setAttribute("aria-label", name)
+    cells.forEach((row, i) => row.forEach((cell, j) => cell.style.setProperty("--weight", `${map[i][j]}%`)))
+  }
+  return { place, update }
+}
+
+function show(place, data, words) {
+  const { steps, loss, share, writes, maps, line, head, back } = data
+  const wanted = steps.indexOf(Number(asked().get("step") ?? 0))
+  const slider = element("input", "", { type: "range", min: 0, max: steps.length - 1, step: 1, value: Math.max(0, wanted), name: "step" })
+  const now = element("b")
+  const said = element("p", "", { className: "mh-said" })
+  const written = element("p", "", { className: "mh-writes" })
+  const curve = lossCurve(data, words)
+  const map = weightMap(line)
+  const { place: told, tell } = teller()
+  const label = element("label", [words.slider, " ", now, slider])
+  function update() {
+    const i = Number(slider.value)
+    now.textContent = steps[i]
+    slider.setAttribute("aria-valuetext", words.step(steps[i]))
+    said.textContent = words.says(loss[i].toFixed(2), head, share[i].toFixed(2), back)
+    written.replaceChildren(words.writes, element("b", writes[i]))
+    curve.update(i)
+    map.update(maps[i], words.map(head, steps[i]))
+    tell([said.textContent, written.textContent].join(words.stop))
+  }
+  slider.addEventListener("input", update)
+  slider.addEventListener("change", () => keep({ step: steps[slider.value] || null }))
+  place.replaceChildren(curve.place, label, said, written, map.place, told)
+  update()
+}
+
+mount("birth", async place => {
+  const words = wordsOf(WORDS)
+  place.replaceChildren(element("p", words.loading))
+  try {
+    const answer = await fetch(FILE)
+    if (!answer.ok) throw new TypeError(`${FILE}: ${answer.status}`)
+    show(place, await answer.json(), words)
+  } catch (error) {
+    if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
+    place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
+  }
+})

@@ -22,12 +22,10 @@ PLACE = {
 OWED = {
     "attention-sinks.md",
     "build-and-train.md",
-    "cache-in-practice.md",
     "circuits.md",
     "delta-rule.md",
     "fixed-memory.md",
     "how-many-heads.md",
-    "parallel-heads.md",
     "projections.md",
     "sparse-by-content.md",
     "subspaces.md",

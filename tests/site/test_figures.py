@@ -20,16 +20,11 @@ PLACE = {
 }
 # Pages whose figures still have axes named by a symbol or not at all; this list only shrinks.
 OWED = {
-    "attention-sinks.md",
     "build-and-train.md",
-    "cache-in-practice.md",
     "circuits.md",
-    "delta-rule.md",
     "fixed-memory.md",
     "how-many-heads.md",
-    "parallel-heads.md",
     "projections.md",
-    "sparse-by-content.md",
     "subspaces.md",
 }
 

@@ -25,12 +25,8 @@ OWED = {
     "cache-in-practice.md",
     "circuits.md",
     "delta-rule.md",
-    "fixed-memory.md",
-    "how-many-heads.md",
     "parallel-heads.md",
-    "projections.md",
     "sparse-by-content.md",
-    "subspaces.md",
 }
 
 

@@ -22,10 +22,6 @@ PLACE = {
 OWED = {
     "build-and-train.md",
     "circuits.md",
-    "fixed-memory.md",
-    "how-many-heads.md",
-    "projections.md",
-    "subspaces.md",
 }
 
 

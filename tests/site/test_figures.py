@@ -23,7 +23,6 @@ OWED = {
     "attention-sinks.md",
     "build-and-train.md",
     "cache-in-practice.md",
-    "circuits.md",
     "delta-rule.md",
     "parallel-heads.md",
     "sparse-by-content.md",

@@ -43,7 +43,7 @@ function lossCurve({ steps, loss, curve }, words) {
   const aside = loss.map((value, i) => [across(i), down(value)])
   const now = svg("circle", { r: 5, class: "mh-now" })
   const rule = svg("line", { y1: 14, y2: HEIGHT, class: "mh-rule" })
-  const [, end] = aside.at(-1)
+  const end = Math.min(...aside.filter(([x]) => x > 0.8 * WIDTH).map(([, y]) => y))
   const label = (text, x, y, anchor, name = "") => svg("text", { x, y, "text-anchor": anchor, class: name }, text)
   const place = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "mh-birth-curve", "aria-hidden": "true" },
     label(words.loss, 0, 10, "start"), label(words.aside, WIDTH, end - 6, "end"),

@@ -1,4 +1,4 @@
-"""What other sites show of a page: its description, its card with its first figure, its icons.
+"""What others show of the site: a page's card with its first figure, the icons, the feed.
 
 Cards are drawn with the one font that comes with matplotlib, which has no Chinese: a Chinese page's
 card is its figure without words.
@@ -9,18 +9,21 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import matplotlib
 import resvg_py
 from PIL import Image, ImageDraw, ImageFont
 
 from mhsite import pieces, search
-from mhsite.page import Page
+from mhsite.page import Page, read
 from mhsite.settings import settings
 from mhsite.source import DOCS
 
+CHANGES = "changes.md"  # has a section for each day: its id is the date
 SIZES = (32, 180, 192, 512)
 CARD = (1200, 630)
 FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
@@ -127,3 +130,34 @@ def _png(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()
+
+
+def changes(page: Page) -> Iterator[tuple[str, str, str]]:
+    """Date, title and words of each section of the page of changes."""
+    said: list[str] = []
+    for block in reversed(list(page.walk())):
+        if block.kind == "heading" and block.mark == "##":
+            told = search.words("\n".join(reversed(said)), page.language)
+            yield block.value, block.title, " ".join(told.split())
+            said = []
+        else:
+            said.append(block.text)
+
+
+def feed(language: str, home: str) -> str:
+    """The page of changes as an Atom feed, the newest entry first."""
+    page = read(DOCS / language / CHANGES)
+    found = sorted(changes(page), reverse=True)
+    url = escape(f"{home}{page.url}")
+    entries = "".join(
+        f'<entry><id>{url}#{date}</id><title>{escape(title)}</title><link href="{url}#{date}"/>'
+        f"<updated>{date}T00:00:00Z</updated><summary>{escape(told)}</summary></entry>\n"
+        for date, title, told in found
+    )
+    return (
+        f'<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom" '
+        f'xml:lang="{"zh-Hans" if language == "zh" else language}"><id>{url}</id>\n'
+        f"<title>{escape(settings(language)['site_name'])}</title><author><name>The mhattn "
+        f'developers</name></author><link href="{url}"/><link rel="self" href="{home}feed.xml"/>\n'
+        f"<updated>{found[0][0]}T00:00:00Z</updated>\n{entries}</feed>\n"
+    )

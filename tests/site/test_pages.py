@@ -388,7 +388,7 @@ $$
             11,
             "no docs/data/measured/<device>/nosuch.json",
         ),
-        ("bibliography -->", "measured layers | a -->", 11, r"layers has columns \['length', "),
+        ("bibliography -->", "measured packing | a -->", 11, r"packing has columns "),
         ("bibliography -->", "models | a -->", 11, r"models has 15 columns, got headings \['a'\]"),
         ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
         ("Why [@v", "Why [@nov", 15, r"\[@novaswani2017\] is not in"),

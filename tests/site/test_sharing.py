@@ -3,7 +3,9 @@
 import io
 import json
 import tomllib
-from urllib.parse import unquote
+from datetime import date
+from urllib.parse import unquote, urljoin
+from xml.etree import ElementTree
 
 from mhsite import build, data, pieces, release, sharing
 from mhsite.source import DOCS, LANGUAGES
@@ -79,6 +81,27 @@ def test_a_card_shows_the_first_figure_of_its_page(site, root_url, language, pag
     middle = picture(card).convert("L").crop((100, 200, 1100, 600))
     assert middle.histogram()[255] < 0.999 * middle.width * middle.height
     assert card.read_bytes() != sharing.card(html(site, language, page).h1.text.strip())
+
+
+@each_language
+def test_the_feed_has_what_is_new(site, root_url, language):
+    home = address(language, "index.md")
+    name = "{http://www.w3.org/2005/Atom}%s".__mod__
+    feed = ElementTree.parse(site / home / "feed.xml").getroot()
+    entries = feed.findall(name("entry"))
+    days = [entry.findtext(name("updated"))[:10] for entry in entries]
+    assert days == sorted(map(str, map(date.fromisoformat, days)), reverse=True)
+    page = html(site, language, "changes.md")
+    assert days == [heading["id"] for heading in page.article.select("h2")]
+    assert feed.findtext(name("updated")) == entries[0].findtext(name("updated"))
+    url = root_url + address(language, "changes.md")
+    for entry, day in zip(entries, days, strict=True):
+        assert entry.find(name("link")).get("href") == entry.findtext(name("id")) == f"{url}#{day}"
+        items = page.select_one(f"[id='{day}']").find_next_sibling("ul").select("li")
+        told = "".join(entry.findtext(name("summary")).split())
+        assert all("".join(item.text.split())[:20] in told for item in items)
+    links = html(site, language, "masks.md").select("[type='application/atom+xml']")
+    assert [urljoin("masks/", link["href"]) for link in links] == ["feed.xml"]
 
 
 @each_language

@@ -21,7 +21,6 @@ PLACE = {
 # Pages whose figures still have axes named by a symbol or not at all; this list only shrinks.
 OWED = {
     "build-and-train.md",
-    "circuits.md",
 }
 
 

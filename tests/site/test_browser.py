@@ -1,6 +1,7 @@
 """The built site in a headless browser: what a reader meets."""
 
 import gzip
+import re
 from urllib.parse import urlsplit
 
 import pytest
@@ -146,3 +147,17 @@ def test_page_reads_without_scripts(open_page, language):
     assert page.locator(".katex-display").first.is_visible()
     assert page.locator(".katex-display").first.bounding_box()["height"] > 15
     assert page.locator("svg.mh-figure").first.is_visible()
+
+
+@each_language
+def test_the_sheet_and_its_solution_are_two_pages_of_paper(open_page, language):
+    page = open_page(address(language, "by-hand.md"))
+    assert page.locator("#lesson").is_visible()
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))) == 2
+    page.emulate_media(media="print")
+    assert [page.locator(part).is_visible() for part in ("#sheet", "#solution")] == [True, True]
+    hidden = ("h1", "#lesson", "#now", "article figure", "article .task", ".md-header")
+    assert not any(part.is_visible() for name in hidden for part in page.locator(name).all())
+    empty = page.locator("#sheet ~ section td:empty:not(:first-child)")
+    assert empty.count() > 100
+    assert min(cell.bounding_box()["height"] for cell in empty.all()) > 15

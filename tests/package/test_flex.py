@@ -284,7 +284,7 @@ def test_the_compiled_call_of_the_page_gives_the_same():
     """The page defines it and doesn't make it, since a reader may have no compiler."""
     names, dtype = {}, torch.get_default_dtype()
     try:
-        for section in ("blocks", "mask", "compiled"):
+        for section in ("kinds", "blocks", "mask", "compiled"):
             exec(shown_section(f"flex-attention.pycon:{section}").code, names)
     finally:
         torch.set_default_dtype(dtype)

@@ -89,7 +89,7 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     found["assets/katex/katex.min.css"] = katex.stylesheet()
     for name, font in katex.fonts(whole=bool(only)).items():
         found[f"assets/katex/fonts/{name}"] = font
-    found |= moved(home) | {"feed.xml": sharing.feed(language, home)}
+    found |= moved(home) | sharing.feed(language, home)
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
         found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)

@@ -144,9 +144,11 @@ def changes(page: Page) -> Iterator[tuple[str, str, str]]:
             said.append(block.text)
 
 
-def feed(language: str, home: str) -> str:
-    """The page of changes as an Atom feed, the newest entry first."""
-    page = read(DOCS / language / CHANGES)
+def feed(language: str, home: str) -> dict[str, str]:
+    """The page of changes, where there is one, as an Atom feed, the newest entry first."""
+    if not (path := DOCS / language / CHANGES).is_file():
+        return {}
+    page = read(path)
     found = sorted(changes(page), reverse=True)
     url = escape(f"{home}{page.url}")
     entries = "".join(
@@ -154,10 +156,11 @@ def feed(language: str, home: str) -> str:
         f"<updated>{date}T00:00:00Z</updated><summary>{escape(told)}</summary></entry>\n"
         for date, title, told in found
     )
-    return (
+    text = (
         f'<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom" '
         f'xml:lang="{"zh-Hans" if language == "zh" else language}"><id>{url}</id>\n'
         f"<title>{escape(settings(language)['site_name'])}</title><author><name>The mhattn "
         f'developers</name></author><link href="{url}"/><link rel="self" href="{home}feed.xml"/>\n'
         f"<updated>{found[0][0]}T00:00:00Z</updated>\n{entries}</feed>\n"
     )
+    return {"feed.xml": text}

@@ -754,8 +754,11 @@ def test_notebooks_are_valid(site):
         )
 
 
-def _plain_table(data):
-    return data["text/plain"] if "text/html" in data else []
+def _plain(output):
+    """What an output prints: a piece of a stream, which jupyter cuts anywhere, or a table."""
+    data = output.get("data", {})
+    table = [*data["text/plain"], "\n"] if "text/html" in data else []
+    return "".join(output.get("text") or table)
 
 
 @pytest.mark.parametrize(
@@ -780,8 +783,7 @@ def test_lab_notebook_runs_from_top_to_bottom(site, tmp_path, lab):
 
     def printed(path):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        outputs = [output for cell in cells for output in cell.get("outputs", [])]
-        said = [output.get("text") or _plain_table(output.get("data", {})) for output in outputs]
-        return [line for each in said for line in "".join(each).splitlines()]
+        said = ["".join(map(_plain, cell.get("outputs", []))) for cell in cells]
+        return [line for each in said for line in each.splitlines()]
 
     assert printed(tmp_path / "done.ipynb") == printed(tmp_path / f"{lab.stem}.ipynb")

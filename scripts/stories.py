@@ -1,7 +1,8 @@
 """Run the stories and labs whose results are missing or stale: see `mhsite.running`.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
-prints now into its file; with `--arithmetic` it runs every story as other processors compute.
+prints now into its file; with `--translate masks` it brings the list of that story's texts, with
+their Chinese, up to date; with `--arithmetic` it runs every story as other processors compute.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mhsite import keys, running
+from mhsite import keys, running, told
 from mhsite.source import SourceError
 
 
@@ -31,6 +32,8 @@ def _errors(options: argparse.Namespace) -> list[str]:
     if options.rewrite:
         running.rewrite(options.rewrite)
         return []
+    if options.translate:
+        return told.note(running.sections_of(options.translate))
     chosen = running.choose(options.names)
     if options.arithmetic:
         arguments = [arg for arg in sys.argv[1:] if arg != "--arithmetic"]
@@ -58,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
         "--lenient", action="store_true", help="file a story that prints something else as well"
     )
     parser.add_argument("--rewrite", metavar="STORY", help="rewrite a story's expected outputs")
+    parser.add_argument(
+        "--translate", metavar="STORY", help="note what its catalog lacks, and drop what is gone"
+    )
     parser.add_argument(
         "--start", choices=["forkserver", "spawn"], default=running.START, help="of a process"
     )

@@ -54,7 +54,8 @@ def shown(section: Section, language: str) -> str:
         story, grids = section.path.stem, results.grids(section)
         told = language == "en" or story.endswith(f".{language}")
         said = str if told else partial(words.in_chinese, story)
-        return _framed(*(_cell(cell, grids.get(cell.output, ""), said) for cell in section.cells))
+        parts = results.as_printed(section).cells
+        return _framed(*(_cell(cell, grids.get(cell.output, ""), said) for cell in parts))
     printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
     return _framed(_code(text(section), section.code) + _output(printed))
 

@@ -36,9 +36,9 @@ def frame(story: str, figure: str, language: str, *, waits: bool) -> str:
 
 def size(story: str, figure: str) -> tuple[float, float]:
     """In points: as it was drawn last, or as its code says, or as most are."""
-    path = next(
-        (p for p in (STORIES / f"{story}.pycon", LABS / f"{story}.py") if p.is_file()), None
-    )
+    names = story, story.removesuffix(".zh")
+    paths = [STORIES / f"{name}.pycon" for name in names] + [LABS / f"{story}.py"]
+    path = next((path for path in paths if path.is_file()), None)
     last = cache.older(path, figure) if path else None
     if last and (box := BOX.search(last.read_text(encoding="utf-8"))):
         return float(box[1]), float(box[2])

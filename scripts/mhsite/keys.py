@@ -21,13 +21,15 @@ from importlib.metadata import version
 from pathlib import Path
 
 from mhattn.lessons.files import located
-from mhsite import cache, models
+from mhsite import cache, models, told
 from mhsite.source import LABS, ROOT, STORIES
 
 RUNNER = (
     "source",
     "alone",
     "runner",
+    "told",
+    "both",
     "with_torch",
     "grids",
     "svg",
@@ -214,6 +216,8 @@ def content(story: Path, package: Package) -> str:
     for path in data_of(text):
         parts += [path.name, cache.file_hash(path)]
     parts += [model.member_sha256 for model in models.needed_by(story)]
+    if catalog := told.catalog_of(story):
+        parts.append(catalog.read_text(encoding="utf-8"))
     return _hash(part.encode() for part in parts)
 
 

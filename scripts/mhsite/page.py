@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from mhsite.source import DOCS, LANGUAGES, Section, SourceError, of_file, shown_section
+from mhsite.source import DOCS, LANGUAGES, Section, SourceError, of_file
+from mhsite.told import shown_section
 
 HEADING = re.compile(r"(?P<level>#{1,6}) (?P<title>.+?)(?: \{ #(?P<value>[\w.-]+) \})?")
 INCLUDE = re.compile(r'--8<-- "(?P<value>[^"]+)"')

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import replace
 from functools import cache as kept
 from pathlib import Path
 
-from mhsite import cache, keys, running, words
+from mhsite import cache, keys, running, told, words
 from mhsite.frames import frame
 from mhsite.source import LABS, STORIES, Section, SourceError, of_file, told_in
 
@@ -32,8 +33,8 @@ def run() -> dict[str, Path]:
     global _folders
     for _ in range(5):  # a story may change while it runs
         if None not in (found := keys.results(device())).values():
-            _folders = found
-            return found
+            _folders = found | _in_chinese(found)
+            return _folders
         if errors := running.run_stories(keys.all_stories(), device()):
             raise SourceError("\n".join(errors))
     missing = [name for name, folder in found.items() if folder is None]
@@ -45,9 +46,18 @@ def look() -> list[str]:
     global _folders, _places
     places = {story.stem: place for story, place in keys.result_folders(device()).items()}
     found = {name: keys.filed(place, lenient=True) for name, place in places.items()}
+    found |= _in_chinese(found)
     changed = [name for name in found if _folders.get(name, "") != found[name]]
     _folders, _places = found, places  # at once, since threads read them
     return changed
+
+
+def _in_chinese(found: dict[str, Path | None]) -> dict[str, Path | None]:
+    """The results of those stories that a catalog tells in Chinese: they lie within."""
+    paths = {name: STORIES / f"{name}.pycon" for name in found}
+    paths = {name: p if p.is_file() else LABS / f"{name}.py" for name, p in paths.items()}
+    told_twice = [name for name, path in paths.items() if told.catalog_of(path)]
+    return {told_in("zh", name): found[name] and found[name] / "zh" for name in told_twice}
 
 
 def take(story: Path, place: Path, error: str) -> bool:
@@ -57,7 +67,8 @@ def take(story: Path, place: Path, error: str) -> bool:
     if error:
         _failed[place] = error
     else:
-        _folders[story.stem] = keys.filed(place, lenient=True)
+        found = {story.stem: keys.filed(place, lenient=True)}
+        _folders.update(found | _in_chinese(found))
     return True
 
 
@@ -80,7 +91,8 @@ def missing() -> list[Path]:
 
 def done() -> tuple[int, int]:
     """How many stories are done, failed ones as well, and how many there are."""
-    return len(folders()) - len(missing()), len(folders())
+    known = sum(story.stem in folders() for story in keys.all_stories())
+    return known - len(missing()), known
 
 
 def is_missing(name: str) -> bool:
@@ -90,7 +102,8 @@ def is_missing(name: str) -> bool:
 
 def failure(name: str) -> str:
     """Why a story gave nothing, if it did not for a reason."""
-    return _failed.get(_places.get(name), "") if is_missing(name) else ""
+    place = _places.get(name) or _places.get(name.removesuffix(".zh"))
+    return _failed.get(place, "") if is_missing(name) else ""
 
 
 def differences(name: str) -> list[str]:
@@ -126,15 +139,15 @@ def figure(target: str, language: str) -> str:
     """The SVG that a page shows as ``figures/masks/picture.svg``, with words in its language."""
     name = target.split("figures/")[-1].split("/")
     story = told_in(language, name[0])
-    told = story in folders()
-    if is_missing(story := story if told else name[0]):
+    speaks = story in folders()
+    if is_missing(story := story if speaks else name[0]):
         return frame(story, name[-1], language, waits=not failure(story))
     folder = _folder(name[0], language)
     path = folder.joinpath(*name[1:]) if folder else Path()
     if len(name) != 2 or not path.is_file():
         raise SourceError(f"no story draws {target}")
     svg = path.read_text(encoding="utf-8").strip()
-    return svg if told else words.figure_in_chinese(name[0], svg)
+    return svg if speaks else words.figure_in_chinese(name[0], svg)
 
 
 def files(language: str, only: set[str] | None = None) -> dict[str, Path]:
@@ -155,8 +168,8 @@ def _names(only: set[str] | None) -> list[str]:
 
 def _folder(name: str, language: str) -> Path | None:
     """The results of a story in this language, or of the only one that there is."""
-    told = told_in(language, name)
-    return folders().get(told if told in folders() else name)
+    story = told_in(language, name)
+    return folders().get(story if story in folders() else name)
 
 
 def printed(section: Section) -> str:
@@ -173,6 +186,11 @@ def drawn(section: Section) -> str | None:
 def grids(section: Section) -> dict[str, str]:
     """For a table's text, the attribute that `mhsite.grids` gives it."""
     return _output(section)["grids"]
+
+
+def as_printed(section: Section) -> Section:
+    """A section with what it printed, where only a run knows that: in a second language."""
+    return replace(section, text=_output(section).get("told", section.text))
 
 
 def _output(section: Section) -> dict:

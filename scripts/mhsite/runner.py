@@ -7,6 +7,7 @@ import doctest
 import io
 import json
 import os
+import shutil
 import tempfile
 import traceback
 import warnings
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
+from mhsite import both, told
 from mhsite.source import Section, SourceError, sections
 from mhsite.svg import site_svg
 
@@ -42,20 +44,40 @@ def run(story: Path, folder: Path, device: str, *, heavy: bool = True) -> list[s
     prepare(folder / "files", "cpu" if story.suffix == ".pycon" else device, heavy=heavy)
     namespace, outputs, differences = {"__name__": "__main__"}, {}, []
     with _noted(heavy) as shown:
+        second = told.catalog_of(story) and both.Second(namespace, folder / "zh", shown)
         for section in sections(story).values():
             if section.is_story:
-                printed, different = run_story_section(section, namespace)
+                printed, different = run_story_section(section, namespace, second)
                 text = "".join(printed)
                 differences += different
             else:
-                text = run_lab_section(section, namespace)
+                text = run_lab_section(section, namespace, second)
             tables, maps = _described(shown, namespace)
             figure = save_figure(section, folder, maps)
             outputs[section.name] = {"text": text, "figure": figure, "grids": tables}
             shown.clear()
+            if second:
+                _note_chinese(second, section, outputs[section.name])
     filed = [text.removeprefix(str(story)) for text in differences]
     write_down(folder, outputs, filed)
+    if second:
+        second.finish()
+        write_down(second.folder, second.outputs, [])
     return differences
+
+
+def _note_chinese(second: both.Second, section: Section, english: dict) -> None:
+    """What a section gave in Chinese; a figure in which nothing differs is the same."""
+    with second.speaking():
+        tables, maps = _described(second.shown, second.names())
+        figure = save_figure(section, second.folder, maps)
+        second.shown.clear()
+    if not figure and (figure := english["figure"]):
+        shutil.copy(second.folder.parent / figure, second.folder / figure)
+    text, grids = "".join(second.printed), english["grids"] | tables
+    second.outputs[section.name] = {"text": text, "figure": figure, "grids": grids}
+    if section.is_story:
+        second.outputs[section.name]["told"] = second.section.printing(second.printed)
 
 
 def _noted(heavy: bool) -> AbstractContextManager[list]:
@@ -96,20 +118,29 @@ def prepare(files: Path, device: str = "cpu", *, heavy: bool = True) -> None:
 
 
 class _Recorder(doctest.DocTestRunner):
-    """Notes what each example printed, and each that printed something else than expected."""
+    """Notes what each example printed, and each that printed something else than expected.
 
-    def __init__(self):
+    ``second``: who runs an example in Chinese as well.
+    """
+
+    def __init__(self, second: both.Second | None = None):
         super().__init__(verbose=False, optionflags=0)
-        self.got, self.differences = {}, []
+        self.got, self.differences, self.second = {}, [], second
 
     def report_start(self, out, test, example):
-        pass
+        if self.second:
+            self.second.before(example)
 
     def report_success(self, out, test, example, got):
+        self.note(example, got)
+
+    def note(self, example, got):
         self.got[example.lineno] = got
+        if self.second:
+            self.second.after(example, got)
 
     def report_failure(self, out, test, example, got):
-        self.got[example.lineno] = got
+        self.note(example, got)
         expected, printed = (_indent(text or "nothing") for text in (example.want, got))
         self.differences.append(
             self.message(test, example, f"expected\n{expected}\ngot\n{printed}")
@@ -129,34 +160,49 @@ def _indent(text: str) -> str:
     return "\n".join("    " + line for line in text.rstrip("\n").split("\n"))
 
 
-def run_story_section(section: Section, namespace: dict) -> tuple[list[str], list[str]]:
+def run_story_section(
+    section: Section, namespace: dict, second: both.Second | None = None
+) -> tuple[list[str], list[str]]:
     """Run a section of a story: what each example printed, and where that is not expected."""
+    if second:
+        second.begin(section, told.chinese_sections(section.path)[section.name])
     examples = section.examples()
     test = doctest.DocTest(
         examples, namespace, section.name, str(section.path), section.line - 1, section.text
     )
     test.globs = namespace  # DocTest took a copy; sections go on where the one before stopped
-    recorder = _Recorder()
+    recorder = _Recorder(second)
     recorder.run(test, clear_globs=False, out=lambda text: None)
     return [recorder.got[example.lineno] for example in examples], recorder.differences
 
 
-def run_lab_section(section: Section, namespace: dict) -> str:
+def run_lab_section(section: Section, namespace: dict, second: both.Second | None = None) -> str:
     """Run a section of a lab; what it prints."""
-    printed = io.StringIO()
+    if second:
+        second.begin(section, told.chinese_sections(section.path)[section.name])
+    printed = []
     try:
-        code = compile("\n" * (section.line - 1) + section.text, str(section.path), "exec")
-        with contextlib.redirect_stdout(printed):
-            exec(code, namespace)
+        for example in section.examples():
+            if second:
+                second.before(example)
+            code = "\n" * (section.line - 1 + example.lineno) + example.source
+            got = io.StringIO()
+            with contextlib.redirect_stdout(got):
+                exec(compile(code, str(section.path), "exec"), namespace)
+            printed.append(got.getvalue())
+            if second:
+                second.after(example, printed[-1])
+    except SourceError:
+        raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(section.path)]
-        line = lines[-1] if lines else getattr(error, "lineno", section.line)
+        line = lines[-1] if lines else section.line - 1 + getattr(error, "lineno", 1)
         code = section.path.read_text(encoding="utf-8").splitlines()[line - 1]
         why = "".join(traceback.format_exception_only(error))
         why = f"in section {section.name!r}\n    {code.strip()}\n{why}"
         raise SourceError(why, section.path, line) from error
-    return printed.getvalue()
+    return "".join(printed)
 
 
 def save_figure(section: Section, folder: Path, maps: dict[str, str]) -> str | None:
@@ -195,14 +241,11 @@ def rewrite(story: Path) -> None:
 def rewrite_in(story: Path, files: Path) -> None:
     prepare(files)
     namespace, lines = {"__name__": "__main__"}, story.read_text(encoding="utf-8").splitlines()
-    edits = []
+    said = []
     for section in sections(story).values():
-        printed, _ = run_story_section(section, namespace)
+        said.append((section, run_story_section(section, namespace)[0]))
         plt.close("all")
-        for example, got in zip(section.examples(), printed, strict=True):
-            start = section.line - 1 + example.lineno + example.source.count("\n")
-            old = example.want.count("\n")
-            edits.append((start, start + old, [x or "<BLANKLINE>" for x in got.splitlines()]))
-    for start, stop, got in reversed(edits):
-        lines[start:stop] = got
+    for section, printed in reversed(said):
+        start, length = section.line - 1, section.text.count("\n")
+        lines[start : start + length] = section.printing(printed).splitlines()
     story.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")

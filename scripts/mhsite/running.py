@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from mhsite import alone, cache, keys, models
-from mhsite.source import ROOT, STORIES, SourceError
+from mhsite.page import page_paths, read
+from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, Section, SourceError, sections
 
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
 START = "forkserver" if sys.platform == "linux" else "spawn"
@@ -223,6 +224,16 @@ def choose(names: list[str]) -> list[Path]:
         if name not in known:
             raise SourceError(f"there is no story {STORIES / name}.pycon")
     return [known[name] for name in names or known]
+
+
+def sections_of(name: str) -> list[Section]:
+    """The sections of a story or lab, or, for ``mhattn``, all of the package's that pages show."""
+    if name != "mhattn":
+        return list(sections(choose([name])[0]).values())
+    pages = [read(DOCS / LANGUAGES[0] / path) for path in page_paths(LANGUAGES[0])]
+    blocks = (block for page in pages for block in page.walk() if block.kind == "include")
+    found = {block.section: None for block in blocks}
+    return [section for section in found if section.path.is_relative_to(ROOT / "mhattn")]
 
 
 def rewrite(name: str) -> None:

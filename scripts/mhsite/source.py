@@ -10,7 +10,7 @@ import symtable
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, wraps
 from itertools import groupby, takewhile
@@ -98,11 +98,31 @@ class Section:
         return code if self.path.parent == LABS else runnable(code, self.path)
 
     def examples(self) -> list[doctest.Example]:
+        """A story's examples; of other code the statements, which print what nobody foretells."""
+        if not self.is_story:
+            return [doctest.Example(*piece) for piece in _statements(self.text)]
         try:
             return doctest.DocTestParser().get_examples(self.text, str(self.path))
         except ValueError as error:
             why = f"in section {self.name!r}: {error}"
             raise SourceError(why, self.path, self.line) from None
+
+    def printing(self, printed: list[str]) -> str:
+        """Its text, if its examples print this."""
+        lines = self.text.split("\n")
+        for example, got in reversed(list(zip(self.examples(), printed, strict=True))):
+            start = example.lineno + example.source.count("\n")
+            said = [line or "<BLANKLINE>" for line in got.splitlines()]
+            lines[start : start + example.want.count("\n")] = said
+        return "\n".join(lines)
+
+
+def _statements(code: str) -> Iterator[tuple[str, str, int]]:
+    """Of each statement its code, nothing, and its first line, counted from 0."""
+    lines = code.splitlines(keepends=True)
+    for node in ast.parse(code).body:
+        start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]) - 1
+        yield "".join(lines[start : node.end_lineno]), "", start
 
 
 @of_file
@@ -126,22 +146,6 @@ def sections(path: Path) -> dict[str, Section]:
     if name is not None:
         raise SourceError(f"section {name!r} has no end", path, start - 1)
     return found
-
-
-def shown_section(reference: str, language: str = "en") -> Section:
-    """The section that ``--8<-- "reference"`` shows, as in ``masks.pycon:causal``.
-
-    A Chinese page shows that of ``masks.zh.pycon``, if there is such a story.
-    """
-    file, _, name = reference.partition(":")
-    if (twin := STORIES / told_in(language, file)).is_file():
-        file = twin.name
-    for base in (STORIES, LABS, ROOT):
-        if (path := base / file).is_file():
-            if name not in (found := sections(path)):
-                raise SourceError(f"there is no section {name!r}", path)
-            return found[name]
-    raise SourceError(f"there is no file {file!r} in docs/stories, docs/labs or the project")
 
 
 def told_in(language: str, file: str) -> str:

@@ -248,6 +248,7 @@ def told_once(story_results):
             if cells.TABLE.fullmatch(cell.output):
                 told[path.stem].update(re.findall(r"[^|\n]+", cell.output))
     twins = {name for path in TWINS for name in (path.stem, path.stem.removesuffix(".zh"))}
+    twins |= {path.name.split(".")[0] for path in STORIES.glob("*.zh.po")}
     return {story: {*map(str.strip, told[story])} for story in told.keys() - twins}
 
 

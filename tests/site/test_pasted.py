@@ -20,16 +20,8 @@ from types import SimpleNamespace
 import pytest
 from mhsite import running
 from mhsite.page import skeleton
-from mhsite.source import (
-    LABS,
-    LANGUAGES,
-    ROOT,
-    STORIES,
-    Section,
-    free_names,
-    sections,
-    shown_section,
-)
+from mhsite.source import LABS, LANGUAGES, ROOT, STORIES, Section, free_names, sections
+from mhsite.told import shown_section
 from test_site import PAGES, bare, blocks, cells, each_page, html, source
 from test_source import RUFF
 

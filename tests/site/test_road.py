@@ -7,7 +7,8 @@ import pytest
 from mhsite import data
 from mhsite.page import read
 from mhsite.settings import settings
-from mhsite.source import DOCS, LANGUAGES, shown_section
+from mhsite.source import DOCS, LANGUAGES
+from mhsite.told import shown_section
 from test_site import address, each_language, html
 
 CHAPTERS = data.road("en")

@@ -13,9 +13,10 @@ from xml.etree import ElementTree
 import pytest
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
-from mhsite import data, search
+from mhsite import data, results, search
 from mhsite.page import page_paths, read, skeleton, with_spans
-from mhsite.source import DOCS, LANGUAGES, STORIES, shown_section
+from mhsite.source import DOCS, LANGUAGES, STORIES
+from mhsite.told import shown_section
 from test_languages import masked
 
 from mhattn import COLORS
@@ -447,7 +448,7 @@ def test_code_stands_in_cells_with_what_each_printed(site, language, page):
     includes = [p.value for p in skeleton(source(language, page)) if p.kind == "include"]
     found = html(site, language, page).select("section.language-python")
     for value, shown in zip(includes, found, strict=False):  # the reference includes nothing
-        section = shown_section(value, language)
+        section = results.as_printed(shown_section(value, language))
         if not section.is_story:
             continue
         wants = [example.want for example in section.examples() if example.want]

@@ -17,7 +17,8 @@ import pytest
 import torch
 from mhsite import slices
 from mhsite.page import page_paths
-from mhsite.source import DOCS, ROOT, STORIES, sections, shown_section
+from mhsite.source import DOCS, ROOT, STORIES, sections
+from mhsite.told import shown_section
 
 # Before these tasks a page trains, or reads a model of some hundred megabytes.
 HEAVY = {"browse-heads", "head-importance", "language-model", "live-model", "two-languages"}

@@ -11,7 +11,7 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from mhsite import keys, runner, source
+from mhsite import keys, runner, source, told
 from mhsite.source import STORIES, SourceError, sections
 from mhsite.svg import site_svg
 
@@ -281,7 +281,7 @@ def test_sections_know_their_lines(tmp_path):
 )
 def test_unknown_reference_is_an_error(reference, error):
     with pytest.raises(SourceError, match=error):
-        source.shown_section(reference)
+        told.shown_section(reference)
 
 
 def test_inconsistent_prompt_is_an_error(tmp_path):

@@ -19,9 +19,7 @@ PLACE = {
     "zh": re.compile(r"左|右|[上下中][图排面方]|中间"),
 }
 # Pages whose figures still have axes named by a symbol or not at all; this list only shrinks.
-OWED = {
-    "build-and-train.md",
-}
+OWED = set()
 
 
 def crossing(one, other):

@@ -31,6 +31,7 @@ COMMAND = "python scripts/stories.py --translate"
 WORD = re.compile(r"[A-Za-z]{2}")
 CODE = re.compile(
     r"[\w.\[\]()*-]*[_/.=][\w./\[\]()*=-]*|[a-z]+(?:,[a-z]+)*->[a-z]+|#[0-9a-fA-F]{6}|utf-8"
+    r"|\w+,\w+=[-.\d]+|off|none|center|equal|bold|normal|round|log|meta|agg"
 )
 SHAPE = re.compile(r"\([^()]*,[^()]*\)")
 FORMULA = re.compile(r"\$[^$]*\$|\\+[a-zA-Z]")
@@ -46,7 +47,24 @@ SETTINGS = set(
 )
 
 DOCUMENTED = ast.FunctionDef | ast.ClassDef
-ARGUMENTS = {"figsize", "sharex", "sharey", "alpha", "vmin", "vmax", "label", "title", "titles"}
+ARGUMENTS = set(
+    [
+        "figsize",
+        "sharex",
+        "sharey",
+        "alpha",
+        "vmin",
+        "vmax",
+        "label",
+        "title",
+        "titles",
+        "ms",
+        "mfc",
+        "mec",
+        "shrinkA",
+        "shrinkB",
+    ]
+)
 
 
 @dataclass(frozen=True)

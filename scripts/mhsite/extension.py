@@ -97,8 +97,8 @@ class Writer:
         text = self.markdown(self.page.blocks)
         if self.is_lab:
             return text
-        cite = pieces.cite(self.page)
-        return f"{text}\n\n{links.terms(self.page)}\n\n" + (self.alone(cite) if cite else "")
+        foot = pieces.cite(self.page) + pieces.led_on(self.page, self.address)
+        return f"{text}\n\n{links.terms(self.page)}\n\n" + (self.alone(foot) if foot else "")
 
     @property
     def is_lab(self) -> bool:

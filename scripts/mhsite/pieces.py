@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable
@@ -116,6 +117,17 @@ def models_region(language: str, address: Callable[[str], str]) -> tuple[str, st
     name = MODELS[language]
     region = f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">'
     return region + sheet, "</div>" + script("known-models", address)
+
+
+def led_on(page: Page, address: Callable[[str], str]) -> str:
+    """The script that leads on from sections which are another page's now, if there are any."""
+    parts = {
+        part.removeprefix(page.url): address(new)
+        for part, new in data.moved().items()
+        if part.startswith(f"{page.url}#")
+    }
+    leads = f"const to={json.dumps(parts)}[location.hash];if(to)location.replace(to)"
+    return f"<script>{{{leads}}}</script>" if parts else ""
 
 
 def grids_script(html: str, address: Callable[[str], str]) -> str:

@@ -3,7 +3,7 @@
 The catalog beside a story, docs/stories/masks.zh.po, has the Chinese for each of its texts, in the
 form that translators' programs read (gettext's). A text is what stands within the quotes, with the
 braces of an f-string, or behind the ``#`` of a comment; a story has one translation of each, and
-an entry whose context (``msgctxt``) names a section another one there. Every text with a word in
+an entry whose context (``msgctxt``) names a section, or a place in it, another one there. Every text with a word in
 it has an entry, be it the same in Chinese, with the reason; without one nothing is built.
 """
 
@@ -16,6 +16,7 @@ import io
 import re
 import textwrap
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,22 +49,9 @@ SETTINGS = set(
 
 DOCUMENTED = ast.FunctionDef | ast.ClassDef
 ARGUMENTS = set(
-    [
-        "figsize",
-        "sharex",
-        "sharey",
-        "alpha",
-        "vmin",
-        "vmax",
-        "label",
-        "title",
-        "titles",
-        "ms",
-        "mfc",
-        "mec",
-        "shrinkA",
-        "shrinkB",
-    ]
+    """
+    figsize sharex sharey alpha vmin vmax label title titles ms mfc mec shrinkA shrinkB
+    """.split()  # noqa: SIM905
 )
 
 
@@ -191,11 +179,11 @@ def _literals(code: str) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]
             yield kind.lower(), token.start, token.end
 
 
-def in_chinese(section: Section, code: str, known: dict[str, str], line: int) -> str:
+def in_chinese(section: Section, code: str, known: Known, line: int) -> str:
     """A piece of a section's code with its texts in Chinese; it starts on this line of the file."""
     made, end, path = [], 0, section.path
     for text in texts(code, shown=_is_source(section)):
-        said = known.get(text.said)
+        said = known(section.name, text.said)
         if said is None:
             why = f"no Chinese for {text.said!r}; to note it: {COMMAND} {path.stem}"
             raise SourceError(why, path, line + text.line)
@@ -242,8 +230,8 @@ def chinese_sections(story: Path) -> dict[str, Section]:
 def _chinese_sections(story: Path, catalog: Path, *_versions) -> dict[str, Section]:
     entries = _entries(catalog)
     found = sections(story)
-    made = {name: _translated(section, _known(entries, name)) for name, section in found.items()}
-    used = set().union(*_uses(found.values()).values())
+    made = {name: _translated(section, Known(entries)) for name, section in found.items()}
+    used = {use for uses in _uses(found.values()).values() for use in uses}
     for entry in entries:
         if (entry.msgctxt, entry.msgid) not in used:
             why = f"{story.name} has no {entry.msgid!r} now; to mend it: {COMMAND} {story.stem}"
@@ -251,20 +239,34 @@ def _chinese_sections(story: Path, catalog: Path, *_versions) -> dict[str, Secti
     return made
 
 
-def _known(entries: Iterable[polib.POEntry], section: str) -> dict[str, str]:
-    """The Chinese for the texts of a section; what is said of it alone comes first."""
-    finished = [entry for entry in entries if entry.msgstr and not entry.fuzzy]
-    everywhere = {entry.msgid: entry.msgstr for entry in finished if not entry.msgctxt}
-    return everywhere | {e.msgid: e.msgstr for e in finished if e.msgctxt == section}
+class Known:
+    """The Chinese for each text in turn, as its catalog has it, or None.
+
+    An entry may be for all sections, for one (``msgctxt "rows"``), or for one place of the text
+    there, counted from 1 (``msgctxt "rows 2"``).
+    """
+
+    def __init__(self, entries: Iterable[polib.POEntry]):
+        finished = (entry for entry in entries if entry.msgstr and not entry.fuzzy)
+        self.chinese = {(entry.msgctxt, entry.msgid): entry.msgstr for entry in finished}
+        self.count = Counter()
+
+    def __call__(self, section: str, said: str) -> str | None:
+        self.count[section, said] += 1
+        contexts = f"{section} {self.count[section, said]}", section, None
+        return next((self.chinese[c, said] for c in contexts if (c, said) in self.chinese), None)
 
 
 def _uses(shown: Iterable[Section]) -> dict[str, list[tuple[str | None, str]]]:
     """For each text of these sections, under which names it may stand in the catalog."""
-    uses = {}
+    uses, count = {}, Counter()
     for section in shown:
         for text in texts_of(section):
-            uses.setdefault(text.said, [(None, text.said)]).append((section.name, text.said))
-    return uses
+            said = text.said
+            count[section.name, said] += 1
+            contexts = section.name, f"{section.name} {count[section.name, said]}"
+            uses.setdefault(said, [(None, said)]).extend((each, said) for each in contexts)
+    return {said: list(dict.fromkeys(each)) for said, each in uses.items()}
 
 
 def _entries(catalog: Path) -> polib.POFile:
@@ -298,7 +300,7 @@ def texts_of(section: Section) -> Iterator[Text]:
             yield replace(text, line=section.line + start + text.line)
 
 
-def _translated(section: Section, known: dict[str, str]) -> Section:
+def _translated(section: Section, known: Known) -> Section:
     """A section with its texts in Chinese, as if it were of a story in Chinese."""
     lines, made, end = section.text.split("\n"), [], 0
     for start, stop, code in _pieces(section):
@@ -315,7 +317,7 @@ def _translated(section: Section, known: dict[str, str]) -> Section:
 
 @functools.lru_cache(maxsize=512)
 def _chinese_source(section: Section, _version: int) -> Section:
-    return _translated(section, _known(_entries(PACKAGE), section.name))
+    return _translated(section, Known(_entries(PACKAGE)))
 
 
 def note(shown: Iterable[Section]) -> list[str]:

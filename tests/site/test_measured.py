@@ -110,7 +110,7 @@ def test_a_story_prints_which_measurement_it_drew(story, file):
 
 
 def test_drawn_measurements_are_found():
-    assert len(drawn_files()) == 9
+    assert len(drawn_files()) == 10
 
 
 # A second device

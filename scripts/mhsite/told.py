@@ -2,9 +2,10 @@
 
 The catalog beside a story, docs/stories/masks.zh.po, has the Chinese for each of its texts, in the
 form that translators' programs read (gettext's). A text is what stands within the quotes, with the
-braces of an f-string, or behind the ``#`` of a comment; a story has one translation of each, and
-an entry whose context (``msgctxt``) names a section, or a place in it, another one there. Every text with a word in
-it has an entry, be it the same in Chinese, with the reason; without one nothing is built.
+braces of an f-string, or behind the ``#`` of a comment. A story has one translation of each, and
+another one where an entry's context (``msgctxt``) names a section, or a place in it. Every text
+with a word in it has an entry, be it the same in Chinese, with the reason; without one nothing is
+built.
 """
 
 from __future__ import annotations

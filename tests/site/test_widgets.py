@@ -160,7 +160,7 @@ ATTEND = """async ([module, asked]) => {
 def heads_of_the_page():
     """The keys and weights of both heads, as the story of the page computes them."""
     namespace = {}
-    for name in ("sentence", "arrows", "two"):
+    for name in ("sentence", "arrows", "one"):
         exec(shown_section(f"why-heads.pycon:{name}").code, namespace)
     X, matrices = namespace["X"], (namespace["W_k1"], namespace["W_k2"])
     weights = torch.stack([namespace["A1"], namespace["A2"]])
@@ -275,11 +275,11 @@ GRIDS = {
         ],
     ),
     "why-heads": (
-        "clock arrows two one picture shared",
+        "clock arrows both one picture",
         [
             ("score", "Q2, K2, every"),
-            ("map", "rows, heads"),
             ("weight", "X @ W_q, X @ W_k, mask"),
+            ("map", "rows, heads"),
         ],
     ),
 }

@@ -87,13 +87,17 @@ def losses(model, tokens):
 
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+curve = {}
 for step in range(301):
     loss = losses(model, draw(32)[0]).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     if step % 50 == 0:
-        print(f"step {step:3d}   loss {loss.item():.3f}")
+        curve[step] = loss.item()
+
+for step, mean_loss in curve.items():
+    print(f"step {step:3d}   loss {mean_loss:.3f}")
 # --8<-- [end:train]
 
 # %%

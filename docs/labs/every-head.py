@@ -87,13 +87,17 @@ def losses(model, tokens):
 
 
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
+curve = {}
 for step in range(301):
     loss = losses(model, draw(32)[0]).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     if step % 50 == 0:
-        print(f"step {step:3d}   loss {loss.item():.3f}")
+        curve[step] = loss.item()
+
+for step, mean_loss in curve.items():
+    print(f"step {step:3d}   loss {mean_loss:.3f}")
 # --8<-- [end:train]
 
 # %%
@@ -196,12 +200,12 @@ def row(name, scores):
 scores_before = head_scores(before, tokens)  # (5, N)
 scores_after = head_scores(after, tokens)
 header = "".join(f"{name:>6}" for name in score_names)
-print(f"{'':10}{'trained':32}{'untrained'}")
+print("          trained                         untrained")
 print(f"{'':8}{header}  {header}")
 for h, name in enumerate(names):
     left, right = scores_after[:, h].tolist(), scores_before[:, h].tolist()
     print(row(name, left) + row("", right)[6:])
-print(row("uniform", uniform_scores.tolist()))
+print(row("", uniform_scores.tolist()), " uniform")
 # --8<-- [end:table]
 
 # %%
@@ -254,10 +258,10 @@ many = draw(50, period=7)[0][:, :15]  # (50, L): as long as our sequence
 each = [head_scores(head_weights(model, t), t) for t in many.split(1)]
 mean = torch.stack(each).mean(dim=0)  # (5, N)
 spread = torch.stack(each).std(dim=0)
-print(f"{'mean':8}{header}")
+print("mean    " + header)
 for h, name in enumerate(names):
     print(row(name, mean[:, h].tolist()))
-print(row("spread", spread.amax(dim=1).tolist()), " largest of 8 heads")
+print(row("", spread.amax(dim=1).tolist()), " spread, largest of 8 heads")
 # --8<-- [end:solution-average]
 
 # %%

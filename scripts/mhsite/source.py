@@ -100,7 +100,7 @@ class Section:
     def examples(self) -> list[doctest.Example]:
         """A story's examples; of other code the statements, which print what nobody foretells."""
         if not self.is_story:
-            return [doctest.Example(*piece) for piece in _statements(self.text)]
+            return [doctest.Example(code, "", lineno=at) for code, at in _statements(self.text)]
         try:
             return doctest.DocTestParser().get_examples(self.text, str(self.path))
         except ValueError as error:
@@ -117,12 +117,12 @@ class Section:
         return "\n".join(lines)
 
 
-def _statements(code: str) -> Iterator[tuple[str, str, int]]:
-    """Of each statement its code, nothing, and its first line, counted from 0."""
+def _statements(code: str) -> Iterator[tuple[str, int]]:
+    """Of each statement its code and its first line, counted from 0."""
     lines = code.splitlines(keepends=True)
     for node in ast.parse(code).body:
         start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))]) - 1
-        yield "".join(lines[start : node.end_lineno]), "", start
+        yield "".join(lines[start : node.end_lineno]), start
 
 
 @of_file

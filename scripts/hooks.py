@@ -69,6 +69,7 @@ def on_page_context(context, page, config, nav):
 
 
 def on_post_page(output, page, config):
+    output = output.replace('<html lang="zh"', '<html lang="zh-Hans"', 1)  # Material knows zh
     return output if page.file.src_uri.startswith("reference") else with_mkdocs.lighter(output)
 
 

@@ -8,8 +8,8 @@ export function element(tag, content = "", properties = {}, data = {}) {
   return made
 }
 
-/** The words of the page's language. */
-export const wordsOf = words => words[document.documentElement.lang] ?? words.en
+/** The words of the page's language, whose mark may be longer, as zh-Hans. */
+export const wordsOf = words => words[document.documentElement.lang.slice(0, 2)] ?? words.en
 
 /** Fill every place that a page has for this widget. */
 export const mount = (name, show) =>

@@ -6,13 +6,13 @@ import { SENTENCE, attend, heads, sentence } from "./sentence.js"
 
 const WORDS = {
   en: {
-    again: "play again", colon: ": ", semicolon: "; ", stop: "",
+    again: "play again", quoted: "*", colon: ": ", semicolon: "; ", stop: "",
     choose: "Choose a word:", itself: "itself",
     most: (head, weight, word) => `${head} puts ${weight} of its weight on ${word}`,
     each: (head, weight) => `${head} puts ${weight} on each word so far`,
   },
   zh: {
-    again: "再放一遍", colon: "：", semicolon: "；", stop: "。",
+    again: "再放一遍", quoted: "“*”", colon: "：", semicolon: "；", stop: "。",
     choose: "点一个词看看：", itself: "自己",
     most: (head, weight, word) => `${head} 对${word}的权重是 ${weight}`,
     each: (head, weight) => `${head} 对到此为止的每个词的权重都是 ${weight}`,
@@ -24,7 +24,7 @@ const STEP = 1100  // milliseconds: the whole plays in less than five seconds
 mount("reading", place => {
   const results = heads().map(head => attend(head))
   const [words, texts] = [wordsOf(SENTENCE), wordsOf(WORDS)]
-  const quoted = word => (document.documentElement.lang === "zh" ? `“${word}”` : word)
+  const quoted = word => texts.quoted.replace("*", word)
   let timer = null
 
   /** What each head takes most from, in one line. */

@@ -6,7 +6,7 @@
   const WORDS = {
     en: { [BUSY]: "Loading the index …", [FAILED]: "The index could not be loaded." },
     zh: { [BUSY]: "正在加载索引……", [FAILED]: "索引加载失败。" },
-  }[document.documentElement.lang]
+  }[document.documentElement.lang.slice(0, 2)]
   const field = document.querySelector("[data-md-component=search-query]")
   const said = document.querySelector(".md-search-result__meta")
   said.setAttribute("role", "status")

@@ -104,6 +104,7 @@ def lab(made: str, notebook, config) -> str:
     page = read(Path(config.docs_dir, notebook.file.src_uri).resolve())
     _tell(page, notebook, config)
     parts, headings = [], iter(page.headings)
+    title = config.mdx_configs["toc"].get("permalink_title", "Permanent link")
     sections = (block for block in page.walk() if block.kind == "include")
     alts = {block.value.split("figures/")[-1]: block.title for block in page.walk()}
     for cell in BeautifulSoup(made, "html.parser").select(".jp-Notebook-cell[id]"):
@@ -135,8 +136,8 @@ def lighter(output: str) -> str:
     return "".join(parts)
 
 
-def _heading(match: re.Match, block: Block) -> str:
-    link = f'<a class="headerlink" href="#{block.value}" title="Permanent link">#</a>'
+def _heading(match: re.Match, block: Block, title: str) -> str:
+    link = f'<a class="headerlink" href="#{block.value}" title="{title}">#</a>'
     return f'<h{match["level"]} id="{block.value}">{match["title"]}{link}</h{match["level"]}>'
 
 

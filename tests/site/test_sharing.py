@@ -167,6 +167,18 @@ def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch):
     assert '<link rel="canonical" href="https://host/zh/masks/#leak">' in made["old/index.html"]
 
 
+@each_language
+def test_a_page_leads_on_from_a_section_that_is_another_pages_now(open_page, home, language):
+    """In a browser: an old link to a section opens the section where it is now."""
+    prefix = address(language, "index.md")
+    old = [part for part in ADDRESSES["moved"] if part.split("#")[0] in ADDRESSES["public"]]
+    old = [part for part in old if "#" in part and part.split("#")[0] not in ADDRESSES["moved"]]
+    assert len(old) > 12
+    for part in old[:: len(old) // 3]:
+        page = open_page(f"{prefix}{part}")
+        page.wait_for_url(f"{home}{prefix}{ADDRESSES['moved'][part]}")
+
+
 def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch):
     monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/", "old/#a": "shapes/#leak"})
     made = build.moved("https://host/")

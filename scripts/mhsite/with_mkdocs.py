@@ -118,7 +118,7 @@ def lab(made: str, notebook, config) -> str:
             parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
             continue
         block = next(sections)
-        parts.append(cells.shown(block.section, page.language))
+        parts.append(cells.shown(block.section))
         if (drawn := results.drawn(block.section)) in alts:
             parts.append(f"<p>{pieces.figure(drawn, alts[drawn], page.language)}</p>")
     parts.append(pieces.grids_script("".join(parts), page.up))

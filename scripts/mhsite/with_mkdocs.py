@@ -115,7 +115,7 @@ def lab(made: str, notebook, config) -> str:
             text = _with_formulas(prose.decode_contents())
             if name == "about":  # the page says below its title what it needs
                 text = text.partition("</h1>")[0] + "</h1>"
-            parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
+            parts.append(HEADING.sub(lambda m: _heading(m, next(headings), title), text))
             continue
         block = next(sections)
         parts.append(cells.shown(block.section))

@@ -284,7 +284,7 @@ def unsaid(shown, catalog):
     """The entries with English words that are no names, and for which no reason is given."""
     code = "".join(section.code for section in shown)
     for entry in polib.pofile(str(catalog)):
-        said = re.sub(r"\{[^{}]*\}|\$[^$]*\$|`[^`]*`|\\\\[a-z]+", " ", entry.msgstr)
+        said = re.sub(r"\\n|\{[^{}]*\}|\$[^$]*\$|`[^`]*`", " ", entry.msgstr)
         latin = re.findall(r"(?<![\w.])[A-Za-z_][\w.]*[A-Za-z]\w*(?:\(\))?", said, re.ASCII)
         others = [word for word in latin if word not in NAMES and not re.search(r"[._\d(]", word)]
         if HAN.search(said):

@@ -32,7 +32,7 @@ def twin_faults(english: Path, chinese: Path) -> list[str]:
     for name in ours:
         pairs = ours[name].examples(), theirs[name].examples()
         same = len(pairs[0]) == len(pairs[1]) and all(
-            told._does_the_same(one.source, other.source) for one, other in zip(*pairs, strict=True)
+            told.does_the_same(one.source, other.source) for one, other in zip(*pairs, strict=True)
         )
         wants = [[numbers(example.want) for example in examples] for examples in pairs]
         faults += [f"{name}: other code"] * (not same)

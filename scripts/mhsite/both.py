@@ -191,7 +191,7 @@ class Second:
         return set().union(*(changed(self.definitions[name][0]) for name in named))
 
     def _touched(self, code: str) -> bool:
-        """Does it name what Chinese has for itself, or will once what draws has run?"""
+        """Does it name something that Chinese has for itself?"""
         return bool(self._reached(code) & set(self.own))
 
     def _draws(self, code: str) -> bool:

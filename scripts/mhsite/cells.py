@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Iterator
+from functools import cache
 from html import escape, unescape
 from itertools import groupby
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from pygments.lexers import PythonLexer
 from pygments.token import Comment, Keyword, Name, Number, Operator, String, _TokenType
 
-from mhsite import results, words
+from mhsite import results
 from mhsite.source import LABS, ROOT, Cell, Section, console_cells, runnable
 
 # What gets a colour, and the class that Material's style sheet knows it by.
@@ -45,17 +45,12 @@ def text(section: Section) -> str:
     return section.code if section.is_story else _with_short_docstrings(section.shown + "\n")
 
 
-def shown(section: Section, language: str) -> str:
-    """A section as a page shows it: a story in cells, a lab with what it printed.
-
-    Tables of a story that isn't told in this language have their words in it.
-    """
+def shown(section: Section) -> str:
+    """A section as a page shows it: a story in cells, a lab with what it printed."""
     if section.is_story:
-        story, grids = section.path.stem, results.grids(section)
-        told = language == "en" or story.endswith(f".{language}")
-        said = str if told else partial(words.in_chinese, story)
+        grids = results.grids(section)
         parts = results.as_printed(section).cells
-        return _framed(*(_cell(cell, grids.get(cell.output, ""), said) for cell in parts))
+        return _framed(*(_cell(cell, grids.get(cell.output, "")) for cell in parts))
     printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
     return _framed(_code(text(section), section.code) + _output(printed))
 
@@ -96,8 +91,8 @@ def _framed(*cells: str) -> str:
     return f"{start}{''.join(cells)}</section>"
 
 
-def _cell(cell: Cell, grid: str = "", said: Callable[[str], str] = str) -> str:
-    return _code(cell.code) + _output(cell.output, grid, said)
+def _cell(cell: Cell, grid: str = "") -> str:
+    return _code(cell.code) + _output(cell.output, grid)
 
 
 def _code(code: str, runs: str = "") -> str:
@@ -150,11 +145,11 @@ def _tokens(code: str) -> Iterator[tuple[_TokenType, str]]:
     return PythonLexer(stripnl=False, ensurenl=False).get_tokens(code)
 
 
-def _output(text: str, grid: str = "", said: Callable[[str], str] = str) -> str:
+def _output(text: str, grid: str = "") -> str:
     if not text:
         return ""
     if TABLE.fullmatch(text):
-        return table(text, grid, said)
+        return table(text, grid)
     wide = max(map(_columns, text.splitlines())) > PHONE
     focus = ' tabindex="0"' if wide else ""  # what scrolls has to be reached by keys
     rows = " mh-rows" if wide and len(ROWS.findall(text)) > 1 else ""
@@ -166,13 +161,13 @@ def _columns(line: str) -> int:
     return len(line) + sum(unicodedata.east_asian_width(letter) in "WF" for letter in line)
 
 
-def table(text: str, grid: str, said: Callable[[str], str]) -> str:
+def table(text: str, grid: str = "") -> str:
     """The table of `mhattn.table`: what its line of dashes doesn't align right are row headers.
 
-    ``grid`` is the attribute that `mhsite.grids` gives it; ``said`` puts a cell in other words.
+    ``grid`` is the attribute that `mhsite.grids` gives it.
     """
     head, dashes, *rows = (
-        [said(cell.strip()) for cell in line.strip("|").split("|")] for line in text.splitlines()
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()
     )
     heads = not dashes[0].endswith(":")
     corner = "<td></td>" if heads and not head[0] else ""

@@ -155,7 +155,7 @@ class Writer:
 
     def include(self, block: Block) -> str:
         link = "" if self.is_lab else links.to_reference(block)
-        html = cells.shown(block.section, self.page.language)
+        html = cells.shown(block.section)
         if self.asked:  # or Material's copy buttons know them all by the question's id
             html = CODE.sub(
                 lambda match: f'<pre id="cell-{next(self.cells)}"{match[1]}><code', html

@@ -7,14 +7,14 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import cache
 from html import escape
 from typing import Any, NamedTuple
 
 import nbformat
 from nbformat import v4
 
-from mhsite import cells, chapters, data, models, release, results, words
+from mhsite import cells, chapters, data, models, release, results
 from mhsite.page import Block, Page, Span, question_ids, with_spans
 from mhsite.source import Section, SourceError
 
@@ -87,7 +87,7 @@ def _prose(name: str, text: str) -> dict[str, Any]:
 def _code(name: str, piece: Code, language: str) -> dict[str, Any]:
     """A section as a cell: hidden is the code that the page folds, never what it gave."""
     drawn = results.drawn(piece.section)
-    outputs = list(_printed(piece.section, language))
+    outputs = list(_printed(piece.section))
     if drawn:
         outputs.append(_shown({"image/svg+xml": results.figure(drawn, language)}))
     about = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]} if piece.folded else {}
@@ -95,15 +95,12 @@ def _code(name: str, piece: Code, language: str) -> dict[str, Any]:
     return cell | {"cell_type": "code", "metadata": about, "outputs": outputs}
 
 
-def _printed(section: Section, language: str) -> Iterator[dict[str, Any]]:
-    """What a section printed, its tables as tables: with the page's words."""
+def _printed(section: Section) -> Iterator[dict[str, Any]]:
+    """What a section printed, its tables as tables."""
     text, end = results.printed(section), 0
-    story = section.path.stem
-    told = language == "en" or story.endswith(f".{language}")
-    said = str if told else partial(words.in_chinese, story)
     for match in cells.TABLE.finditer(text):
         yield from _stream(text[end : match.start()])
-        table = cells.table(match[0].rstrip("\n"), "", said)
+        table = cells.table(match[0].rstrip("\n"))
         yield _shown({"text/html": table, "text/plain": match[0].rstrip("\n")})
         end = match.end()
     yield from _stream(text[end:])

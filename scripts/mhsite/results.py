@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache as kept
 from pathlib import Path
 
-from mhsite import cache, keys, running, told, words
+from mhsite import cache, keys, running, told
 from mhsite.frames import frame
 from mhsite.source import LABS, STORIES, Section, SourceError, of_file, told_in
 
@@ -136,7 +136,7 @@ def figures(language: str, only: set[str] | None = None) -> dict[str, str]:
 
 
 def figure(target: str, language: str) -> str:
-    """The SVG that a page shows as ``figures/masks/picture.svg``, with words in its language."""
+    """The SVG that a page shows as ``figures/masks/picture.svg``, in its language."""
     name = target.split("figures/")[-1].split("/")
     story = told_in(language, name[0])
     speaks = story in folders()
@@ -146,8 +146,7 @@ def figure(target: str, language: str) -> str:
     path = folder.joinpath(*name[1:]) if folder else Path()
     if len(name) != 2 or not path.is_file():
         raise SourceError(f"no story draws {target}")
-    svg = path.read_text(encoding="utf-8").strip()
-    return svg if speaks else words.figure_in_chinese(name[0], svg)
+    return path.read_text(encoding="utf-8").strip()
 
 
 def files(language: str, only: set[str] | None = None) -> dict[str, Path]:

@@ -25,7 +25,7 @@ from pathlib import Path
 import polib
 
 from mhsite import source
-from mhsite.source import PROMPT, Section, SourceError, sections, told_in
+from mhsite.source import PROMPT, Section, SourceError, of_file, sections, told_in
 
 CONTINUED = re.compile(r"\.\.\.(?: |$)")
 PACKAGE = source.DOCS / "data" / "mhattn.zh.po"  # of its source that pages show
@@ -136,7 +136,7 @@ def _settings(code: str) -> set[tuple[int, int]]:
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.keyword) and node.arg in SETTINGS:
             found |= _constants(node.value)
-        elif isinstance(node, ast.Call) and _called(node.func) in ("data_file", "einsum", "dict"):
+        elif isinstance(node, ast.Call) and _called(node.func) in ("data_file", "einsum"):
             found |= {place for each in node.args for place in _constants(each)}
         elif isinstance(node, ast.Subscript) and _called(node.value).isupper():  # as COLORS
             found |= _constants(node.slice)
@@ -191,7 +191,7 @@ def in_chinese(section: Section, code: str, known: Known, line: int) -> str:
         made += [code[end : text.start], said]
         end = text.end
     translated = "".join([*made, code[end:]])
-    if not _is_source(section) and not _does_the_same(code, translated):
+    if not _is_source(section) and not does_the_same(code, translated):
         why = f"in Chinese this is other code, not only other words:\n{_indented(translated)}"
         raise SourceError(why, path, line)
     return translated
@@ -213,7 +213,8 @@ class _Blank(ast.NodeTransformer):
         return node  # its format is no text
 
 
-def _does_the_same(one: str, other: str) -> bool:
+def does_the_same(one: str, other: str) -> bool:
+    """Do two pieces of code differ in words only?"""
     try:
         return len({ast.dump(_Blank().visit(ast.parse(code))) for code in (one, other)}) == 1
     except SyntaxError:
@@ -270,6 +271,7 @@ def _uses(shown: Iterable[Section]) -> dict[str, list[tuple[str | None, str]]]:
     return {said: list(dict.fromkeys(each)) for said, each in uses.items()}
 
 
+@of_file
 def _entries(catalog: Path) -> polib.POFile:
     try:
         return polib.pofile(str(catalog), encoding="utf-8", check_for_duplicates=True)

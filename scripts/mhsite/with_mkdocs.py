@@ -115,10 +115,10 @@ def lab(made: str, notebook, config) -> str:
             text = _with_formulas(prose.decode_contents())
             if name == "about":  # the page says below its title what it needs
                 text = text.partition("</h1>")[0] + "</h1>"
-            parts.append(HEADING.sub(lambda match: _heading(match, next(headings)), text))
+            parts.append(HEADING.sub(lambda m: _heading(m, next(headings), title), text))
             continue
         block = next(sections)
-        parts.append(cells.shown(block.section, page.language))
+        parts.append(cells.shown(block.section))
         if (drawn := results.drawn(block.section)) in alts:
             parts.append(f"<p>{pieces.figure(drawn, alts[drawn], page.language)}</p>")
     parts.append(pieces.grids_script("".join(parts), page.up))

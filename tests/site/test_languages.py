@@ -1,31 +1,21 @@
-"""What stories give Chinese readers: one of their own, or words for its figures and tables."""
+"""What stories give Chinese readers: a twin on other data, or a catalog; figures, tables."""
 
-import ast
+import json
 import re
+import tomllib
 from collections import defaultdict
 from html import unescape
 from pathlib import Path
 
+import polib
 import pytest
-from bs4 import BeautifulSoup
-from mhsite import cells, page, results, source, words
-from mhsite.extension import Writer
-from mhsite.source import STORIES, console_cells, sections
+from mhsite import cells, page, results, source, told
+from mhsite.source import STORIES, sections
 
 from mhattn.costs import known_models
 
 TWINS = sorted(STORIES.glob("*.zh.pycon"))
 OTHER_DATA = "# Other data than in English"
-
-
-class Mask(ast.NodeTransformer):
-    def visit_Constant(self, node):
-        return ast.Constant("") if isinstance(node.value, str) else node
-
-
-def masked(code):
-    """What code does, whatever its comments and strings say."""
-    return ast.dump(Mask().visit(ast.parse(code)))
 
 
 def numbers(text):
@@ -83,9 +73,11 @@ def twin_faults(english: Path, chinese: Path) -> list[str]:
     faults = []
     for name in ours:
         pairs = ours[name].examples(), theirs[name].examples()
-        codes = [[masked(example.source) for example in examples] for examples in pairs]
+        same = len(pairs[0]) == len(pairs[1]) and all(
+            told.does_the_same(one.source, other.source) for one, other in zip(*pairs, strict=True)
+        )
         wants = [[numbers(example.want) for example in examples] for examples in pairs]
-        faults += [f"{name}: other code"] * (codes[0] != codes[1])
+        faults += [f"{name}: other code"] * (not same)
         faults += [f"{name}: other numbers"] * (same_data and wants[0] != wants[1])
     return faults
 
@@ -159,164 +151,55 @@ def test_a_page_shows_the_story_of_its_language(twins, language, word):
     assert '"the"' in page.parse(PAGE, path).blocks[-1].section.code
 
 
-# Words in figures and tables
-
-SVG = '<svg><text x="1">{}</text><text><tspan>head 1</tspan></text><title>head 1</title></svg>'
-WORDS = """
-kept = ["GPT-2", "view"]
-[everywhere]
-"head #" = "头 #"
-"causal &" = "因果 &"
-"# of # heads" = "第 # 个，共 # 个头"
-[b]
-"head #" = "注意力头 #"
-"loss" = "loss"
-"""
+# Figures and tables
 
 
-@pytest.fixture
-def known(tmp_path, monkeypatch):
-    """A file of words."""
-    monkeypatch.setattr(words, "FILE", tmp_path / "words.toml")
-    words.FILE.write_text(WORDS, encoding="utf-8")
+SVG = "<svg><text>{}</text></svg>"
 
 
-@pytest.fixture
-def figures(tmp_path, monkeypatch):
-    """The results of a story with a Chinese twin and of one without."""
+def test_each_language_has_its_figures(tmp_path, monkeypatch):
+    """Those of a story in its own language, or, without one, the same."""
     folders = {name: tmp_path / name for name in ("a", "a.zh", "b")}
-    for folder, word in zip(folders.values(), ("head 1", "head 2", "causal &amp;"), strict=True):
+    for name, folder in folders.items():
         folder.mkdir()
-        (folder / "one.svg").write_text(SVG.format(word), encoding="utf-8")
+        (folder / "one.svg").write_text(SVG.format(name), encoding="utf-8")
     monkeypatch.setattr(results, "_folders", folders)
+    for language, story in ("en", "a"), ("zh", "a.zh"):
+        expected = {"a/one.svg": SVG.format(story), "b/one.svg": SVG.format("b")}
+        assert results.figures(language) == expected
 
 
-@pytest.mark.usefixtures("figures", "known")
-def test_each_language_has_its_figures():
-    assert results.figures("en") == {
-        "a/one.svg": SVG.format("head 1"),
-        "b/one.svg": SVG.format("causal &amp;"),
-    }
-    assert results.figures("zh") == {
-        "a/one.svg": SVG.format("head 2"),  # its own story's
-        "b/one.svg": SVG.format("因果 &amp;"),
-    }
-
-
-@pytest.mark.usefixtures("known")
-@pytest.mark.parametrize(
-    ("story", "text", "chinese"),
-    [
-        ("a", "head 12", "头 12"),
-        ("b", "head 12", "注意力头 12"),
-        ("a", "1,024 of 0.5 heads", "第 1,024 个，共 0.5 个头"),
-        ("a", "heads", "heads"),
-    ],
-)
-def test_numbers_are_put_back(story, text, chinese):
-    assert words.in_chinese(story, text) == chinese
-
-
-TABLE = """\
-# --8<-- [start:one]
->>> print(table(numbers, ["head 1", "view"], ["head 1", "head 2"]))
-|        | head 1 | head 2 |
-|--------|-------:|-------:|
-| head 1 |   0.25 |   0.75 |
-| view   |   1.00 |   0.00 |
->>> print("head 1")
-head 1
-
-# --8<-- [end:one]
-"""
-
-
-@pytest.mark.usefixtures("known")
-@pytest.mark.parametrize(
-    ("story", "language", "heads"),
-    [
-        ("b", "en", ["head 1", "head 2", "head 1", "view"]),
-        ("b", "zh", ["注意力头 1", "注意力头 2", "注意力头 1", "view"]),
-        ("b.zh", "zh", ["head 1", "head 2", "head 1", "view"]),  # says it itself
-    ],
-)
-def test_each_language_has_its_tables(tmp_path, monkeypatch, story, language, heads):
-    monkeypatch.setattr(source, "STORIES", tmp_path)
-    for name in {"b", story}:
-        (tmp_path / f"{name}.pycon").write_text(TABLE, encoding="utf-8")
-    grid = {console_cells(TABLE)[0].output: " data-grid='{}'"}
-    monkeypatch.setattr(results, "grids", lambda section: grid)
-    written = []
-    parsed = page.parse(PAGE.replace("a.pycon", "b.pycon"), page.DOCS / language / "b.md")
-    Writer(parsed, written.append).whole()
-    code, made, *others = BeautifulSoup("".join(written), "html.parser").section
-    assert made.table["data-grid"] == "{}"
-    assert [th.text for th in made("th")] == heads
-    assert [td.text for td in made("td")] == ["", "0.25", "0.75", "1.00", "0.00"]
-    assert code.text in TABLE.replace(">>> ", "")
-    assert [other.text for other in others] == ['print("head 1")', "head 1"]
-
-
+NAMES = {*tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))["kept"]}
+NAMES |= {*known_models()}
 NAME = re.compile(r"[A-Za-z_][\w.-]*(?:\(\))?", re.ASCII)
+TEXT = re.compile(r"(?<=>)([^<>]+)(?=</text>)")  # formulas consist of tspans
 
 
-def latin(story, text):
-    """The words and names of two Latin letters or more that its Chinese still has."""
-    names = NAME.findall(words.in_chinese(story, text))
-    return {name for name in names if re.search("[A-Za-z]{2}", name)}
+def latin(text):
+    """The words and names of two Latin letters or more in a text."""
+    return {name for name in NAME.findall(text) if re.search("[A-Za-z]{2}", name)}
 
 
-def untranslated(story, texts):
-    kept = {*words.known()["kept"], *known_models()}
-    return {text for text in texts if latin(story, text) - kept}
+def test_a_word_that_is_no_name_is_seen():
+    assert latin("GPT-2 1558M, view(L, D), k, d_k: loss 头") == {"GPT-2", "view", "loss"}
 
 
-@pytest.mark.usefixtures("known")
-def test_a_word_without_chinese_is_seen():
-    texts = {"loss", "head 1", "k", "GPT-2 1558M", "view(L, D)", "Views", "d_k", "llama-2-7b"}
-    assert untranslated("a", texts) == {"loss", "Views"}
-    assert untranslated("b", texts) == {"loss", "Views"}
-
-
-@pytest.fixture
-def told_once(story_results):
-    """What the figures and tables of each story or lab without a Chinese twin say."""
+def test_figures_and_tables_of_chinese_pages_are_chinese(story_results):
+    """Names apart, and what a catalog keeps for a reason that it gives."""
     results.run()
-    told = defaultdict(set)
-    for name, svg in results.figures("en").items():
-        told[name.split("/")[0]].update(map(unescape, words.TEXT.findall(svg)))
-    for path in STORIES.glob("*.pycon"):
-        for cell in (cell for section in sections(path).values() for cell in section.cells):
-            if cells.TABLE.fullmatch(cell.output):
-                told[path.stem].update(re.findall(r"[^|\n]+", cell.output))
-    twins = {name for path in TWINS for name in (path.stem, path.stem.removesuffix(".zh"))}
-    twins |= {path.name.split(".")[0] for path in STORIES.glob("*.zh.po")}
-    return {story: {*map(str.strip, told[story])} for story in told.keys() - twins}
-
-
-def test_every_word_in_figures_and_tables_has_its_chinese(told_once):
-    assert sum(map(len, told_once.values())) > 3000
-    unknown = {story: untranslated(story, texts) for story, texts in told_once.items()}
-    assert {story: texts for story, texts in unknown.items() if texts} == {}
-
-
-def groups():
-    """The words of each story, and those of all."""
-    return {name: group for name, group in words.known().items() if name != "kept"}
-
-
-def test_every_chinese_word_is_shown(told_once):
-    told_once["everywhere"] = set().union(*told_once.values())
-    shown = {name: {words.NUMBER.sub("#", text) for text in told_once[name]} for name in told_once}
-    unused = {name: group.keys() - shown[name] for name, group in groups().items()}
-    assert {name: texts for name, texts in unused.items() if texts} == {}
-
-
-def test_every_kept_word_is_shown(told_once):
-    shown = (latin(story, text) for story, texts in told_once.items() for text in texts)
-    assert set(words.known()["kept"]) - set().union(*shown) == set()
-
-
-def test_chinese_words_have_all_numbers():
-    pairs = [pair for group in groups().values() for pair in group.items()]
-    assert [pair for pair in pairs if pair[0].count("#") != pair[1].count("#")] == []
+    shown = defaultdict(set)
+    for name, svg in results.figures("zh").items():
+        shown[name.split("/")[0]].update(map(unescape, TEXT.findall(svg)))
+    for name, folder in results.folders().items():
+        if name.endswith(".zh"):
+            parts = json.loads((folder / "outputs.json").read_text(encoding="utf-8")).values()
+            tables = (cells.TABLE.findall(part["text"]) for part in parts)
+            shown[name.removesuffix(".zh")].update(cell for each in tables for cell in each)
+    assert sum(map(len, shown.values())) > 3000
+    unknown = {}
+    for story, texts in shown.items():
+        catalog = STORIES / f"{story}.zh.po"
+        entries = polib.pofile(str(catalog)) if catalog.is_file() else []
+        reasoned = {word for entry in entries if entry.tcomment for word in latin(entry.msgstr)}
+        unknown[story] = {word for text in texts for word in latin(text)} - NAMES - reasoned
+    assert {story: words for story, words in unknown.items() if words} == {}

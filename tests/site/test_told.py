@@ -5,12 +5,11 @@ import re
 
 import polib
 import pytest
-from mhsite import both, keys, results, runner, running, source, told, words
-from mhsite.source import STORIES, SourceError, sections
+from mhsite import both, keys, results, runner, running, source, told
+from mhsite.source import LABS, STORIES, SourceError, sections
+from test_languages import NAMES
 
-from mhattn.costs import known_models
-
-CATALOGS = sorted(STORIES.glob("*.zh.po"))
+CATALOGS = sorted(STORIES.glob("*.zh.po")) + sorted(LABS.glob("*.zh.po"))
 HAN = re.compile("[一-鿿]")
 
 STORY = '''\
@@ -275,14 +274,17 @@ def test_what_code_reads_is_what_it_did_not_bind():
 
 # The catalogs of this project
 
-NAMES = {*words.known()["kept"], *known_models()}
+
+def story_of(catalog):
+    name = catalog.name.removesuffix(".zh.po")
+    return next(path for path in keys.all_stories() if path.stem == name)
 
 
-def unsaid(story, catalog):
+def unsaid(shown, catalog):
     """The entries with English words that are no names, and for which no reason is given."""
-    code = "".join(section.code for section in sections(story).values())
+    code = "".join(section.code for section in shown)
     for entry in polib.pofile(str(catalog)):
-        said = re.sub(r"\{[^{}]*\}|\$[^$]*\$|`[^`]*`|\\\\[a-z]+", " ", entry.msgstr)
+        said = re.sub(r"\\n|\{[^{}]*\}|\$[^$]*\$|`[^`]*`", " ", entry.msgstr)
         latin = re.findall(r"(?<![\w.])[A-Za-z_][\w.]*[A-Za-z]\w*(?:\(\))?", said, re.ASCII)
         others = [word for word in latin if word not in NAMES and not re.search(r"[._\d(]", word)]
         if HAN.search(said):
@@ -293,10 +295,17 @@ def unsaid(story, catalog):
 
 @pytest.mark.parametrize("catalog", CATALOGS, ids=lambda path: path.name)
 def test_every_text_has_its_chinese(catalog):
-    story = catalog.with_name(catalog.name.replace(".zh.po", ".pycon"))
+    story = story_of(catalog)
     assert set(told.chinese_sections(story)) == set(sections(story))
-    assert list(unsaid(story, catalog)) == []
+    assert list(unsaid(sections(story).values(), catalog)) == []
     assert told.note(sections(story).values()) == []
+
+
+def test_every_docstring_and_comment_of_the_package_on_pages_has_its_chinese():
+    shown = running.sections_of("mhattn")
+    assert len(shown) > 100
+    assert list(unsaid(shown, told.PACKAGE)) == []
+    assert told.note(shown) == []
 
 
 def alone(story, folder):
@@ -305,7 +314,7 @@ def alone(story, folder):
     for section in told.chinese_sections(story).values():
         lines += [f"# --8<-- [start:{section.name}]", section.text.rstrip("\n"), ""]
         lines += [f"# --8<-- [end:{section.name}]"]
-    whole = folder / "stories" / f"{story.stem}.zh.pycon"
+    whole = folder / "stories" / f"{story.stem}.zh{story.suffix}"
     whole.parent.mkdir()
     whole.write_text("\n".join(lines) + "\n", encoding="utf-8")
     (folder / "run").mkdir()
@@ -326,7 +335,7 @@ OFTEN = {"dropout.zh.po"}  # the others at night
 )  # fmt: skip
 def test_a_reader_who_runs_it_gets_what_the_page_shows(story_results, tmp_path, catalog):
     """A Chinese story by itself, from top to bottom, prints and draws what its page shows."""
-    story = catalog.with_name(catalog.name.replace(".zh.po", ".pycon"))
+    story = story_of(catalog)
     results.run()
     shown = results.folders()[f"{story.stem}.zh"]
     made = alone(story, tmp_path)

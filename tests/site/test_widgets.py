@@ -670,7 +670,7 @@ def test_a_word_of_the_home_picture_says_its_numbers(open_page, language):
     assert widget.locator(".md-button").count() == 0
     for word, best in ((THEY, (1, 3)), (1, (0, 0))):
         words.nth(word).click()
-        weights = heads_of_the_page()[:, word]
+        weights = heads_of_the_page()[1][:, word]
         assert said.get_attribute("aria-live") == "polite"
         for row, key in zip(weights, best, strict=True):
             assert f"{row[: word + 1].max():.2f}" in said.inner_text()

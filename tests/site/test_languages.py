@@ -22,6 +22,48 @@ def numbers(text):
     return re.findall(r"\d+(?:\.\d+)?", text)
 
 
+# The words of Chinese pages
+
+SAID = {  # an expression that does not occur: what is said
+    r"碰巧(?!答对|等于|吻合)": "随机水平，随机基线，纯属偶然",
+    r"(?<![第同])一行数(?![字值据])": "一行数字",
+    r"融合算子": "融合内核",
+    r"分数[和与]混合": "分数与加权求和",
+    r"尺寸": "超参数，维度，规模，大小",
+    r"[qkv的为] ?模(?=$|[，。；（])|模长": "范数",
+    r"主线|入门部分|入门八讲": "入门课",
+    r"\| (上图|这张图|这张表)的代码": "本图的代码，本表的代码",
+    r"^(测试|检验)：": "测试方法：",
+    r"\| 陷阱：": "its name alone: the heading says 陷阱",
+    r"编写 `": "写一个 `",
+    r"## (你学会了什么|现在你会了什么)": "小结：你学会了什么",
+    r"\d %": "7%",
+}
+DATA = (page.DOCS / "data" / f"{name}.toml" for name in ("descriptions", "glossary"))
+PAGES = sorted((page.DOCS / "zh").rglob("*.md"))
+CHINESE = [*PAGES, page.DOCS / "zh.yml", *DATA, *sorted(page.DOCS.glob("*/*.zh.po"))]
+ITS = {".po": r'^msgstr (".*(?:\n".*)*)', ".toml": r"^(?:meaning_)?zh = (.*)"}
+
+
+def unsaid(text, kind=".md"):
+    chinese = "\n".join(re.findall(ITS[kind], text, re.M)) if kind in ITS else text
+    return [said for pattern, said in SAID.items() if re.search(pattern, chinese, re.M)]
+
+
+@pytest.mark.parametrize("path", CHINESE, ids=lambda path: str(path.relative_to(page.DOCS)))
+def test_one_word_for_each_thing(path):
+    assert unsaid(path.read_text(encoding="utf-8"), path.suffix) == []
+
+
+def test_another_word_is_seen():
+    planted = """碰巧 一行数 融合算子 分数和混合 尺寸 q 的模，入门部分
+/// details | 上图的代码
+测试：| 陷阱：编写 `f` 93.3 %\n## 你学会了什么"""
+    assert unsaid(planted) == list(SAID.values())
+    assert unsaid('msgid "碰巧"\nmsgstr "碰巧答对"\n"7 %"\n', ".po") == ["7%"]
+    assert unsaid('also_zh = ["融合算子"]\nmeaning_zh = "尺寸"', ".toml") == [SAID["尺寸"]]
+
+
 def twin_faults(english: Path, chinese: Path) -> list[str]:
     """Where a Chinese story does something else than the English one beside it."""
     ours, theirs = sections(english), sections(chinese)

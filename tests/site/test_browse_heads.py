@@ -237,7 +237,9 @@ def opened(open_page, language, query="", **options):
 
 
 def state(page):
-    return {name: value for name, (value,) in parse_qs(urlsplit(page.url).query).items()}
+    """What the address says now; ``page.url`` hears of it a little later."""
+    search = page.evaluate("location.search")
+    return {name: value for name, (value,) in parse_qs(search.removeprefix("?")).items()}
 
 
 def shown(widget):
@@ -442,7 +444,7 @@ def test_a_link_changes_the_state_and_back_leads_back(open_page, language):
     page.evaluate("window.notReloaded = true")
     page.locator("article a[href*='head=']").click()
     page.wait_for_function("location.search.includes('head=')")
-    after = {name: value for name, (value,) in parse_qs(urlsplit(page.url).query).items()}
+    after = state(page)
     page.wait_for_function(
         "name => document.querySelector('[name=sentence]').value === name", arg=after["sentence"]
     )

@@ -92,8 +92,9 @@ def drawn_files():
     for story in sorted(STORIES.glob("*.pycon")):
         text = story.read_text(encoding="utf-8")
         asked = re.findall(r'data_file\(f?"measured/([^"]*)\.json"', text)
-        for _ in (name for name in asked if "{" in name):
-            names = re.search(r"^>>> names = (.+(?:\n\.\.\. .+)*)$", text, re.M)[1]
+        if any("{" in name for name in asked):
+            before = text[: text.index('data_file(f"measured/{')]
+            *_, names = re.findall(r"^>>> names = (.+(?:\n\.\.\. .+)*)$", before, re.M)
             asked += re.findall(r'"([\w-]+)"', names)
         found += [(story, located(f"measured/{n}.json")) for n in asked if "{" not in n]
     return found

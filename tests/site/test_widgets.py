@@ -726,7 +726,7 @@ def test_reader_drags_through_the_birth_of_a_head(open_page, language):
     place = int(slider.input_value())
     assert 0.5 < place / (count - 1) < 0.7
     stands(place)
-    assert f"step={data['steps'][place]}" in page.url
+    assert f"step={data['steps'][place]}" in page.evaluate("location.search")
     knob = box["x"] + 8 + (box["width"] - 16) * place / (count - 1)
     dot = widget.locator("circle").bounding_box()
     assert abs(dot["x"] + dot["width"] / 2 - knob) < 4  # the curve's dot stands above it

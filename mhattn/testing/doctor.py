@@ -1,19 +1,22 @@
 """Examine a layer that attends: every check that applies, in one report."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from mhattn.testing import formula, numbers, sequences, visibility  # they enter their checks
-from mhattn.testing.calls import Calls, Skip, Subject
-from mhattn.testing.registry import CHECKS
+from mhattn.testing import batches, caches, formula, masks, numbers, order, precision
+from mhattn.testing.calls import Calls
+from mhattn.testing.formula import KNOWN
+from mhattn.testing.registry import CHECKS, PAGES, Check
 from mhattn.testing.report import Finding, Report
+from mhattn.testing.subject import Skip, Subject
 
 __all__ = ["assert_attention", "check_attention"]
 
-_ROOMS = numbers, visibility, sequences, formula
+ROOMS = numbers, order, masks, batches, caches, formula, precision  # each enters its checks
 
 
 def check_attention(
@@ -98,24 +101,35 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         else getattr(layer, "__name__", repr(layer))
     )
     report = Report(name)
-    for check in (CHECKS[each] for each in CHECKS if each in names):
-        try:
-            found = list(check.look(subject))
-        except Skip as why:
-            report.skipped[check.name] = str(why)
-            continue
-        except Exception as error:
-            said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-            found = [Finding(check.name, check.says, said[:200], "no error")]
-        finally:
-            subject.train(False)
-        report.checked.append(check.name)
-        for each in found:
-            page = CHECKS[each.check].page if each.check in CHECKS else check.page
-            entry = Finding(**{**each.__dict__, "page": page})
-            if (entry.check, entry.level) not in [(f.check, f.level) for f in report.findings]:
-                report.findings.append(entry)
+    rooms = [room.__name__ for room in ROOMS]
+    ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
+    for check in (each for each in ordered if each.name in names):
+        found, why = _looked(check, subject)
+        if why:
+            report.skipped[check.name] = why
+        else:
+            report.checked.append(check.name)
+        known = {(each.check, each.level) for each in report.findings}
+        report.findings += [each for each in found if (each.check, each.level) not in known]
+    report.findings.sort(key=lambda each: KNOWN not in each.got)  # named mistakes first
     return report
+
+
+def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
+    """What a check found, and why it could not look."""
+    found: list[Finding] = []
+    try:
+        for each in check.look(subject):
+            found.append(replace(each, page=PAGES[each.check]))
+    except Skip as why:
+        return found, "" if found else str(why)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        said = f"{type(error).__name__}: {lines[0]}"[:200]
+        found.append(Finding(check.name, check.says, said, "no error", page=check.page))
+    finally:
+        subject.train(False)
+    return found, ""
 
 
 def assert_attention(layer: Callable[..., Any], **how: Any) -> None:

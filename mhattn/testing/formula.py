@@ -1,26 +1,22 @@
 """The layer beside the formula with its own matrices; and beside the formula with one mistake."""
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from mhattn.testing.calls import Subject
-from mhattn.testing.registry import Found, apart, check, need, said
+from mhattn.testing.masks import random_mask, try_forms
+from mhattn.testing.probes import allowed, apart, said
+from mhattn.testing.projections import Parts, candidates
+from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
-from mhattn.testing.visibility import allowed, random_mask, try_forms
+from mhattn.testing.subject import Skip, Subject
 
 __all__: list[str] = []
 
-ROLES = {
-    "q": {"q", "query", "queries", "wq", "qs", "lq"},
-    "k": {"k", "key", "keys", "wk", "ks", "lk"},
-    "v": {"v", "value", "values", "wv", "vs", "lv"},
-}
+KNOWN = "it is exactly that of: "
 
 
 @dataclass(frozen=True)
@@ -69,17 +65,6 @@ class Formula:
         return (parts.out(flat) if self.out else flat), weights
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Queries, keys and values, flat ``(B, L, H * D)`` or ``(B, H, L, D)``, and what comes after."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    out: Callable[[Tensor], Tensor] = lambda x: x
-    is_flat: bool = True
-
-
 def _split(x: Tensor, heads: int, how: str) -> Tensor:
     batch, length, width = x.shape
     if how == "view":
@@ -105,7 +90,7 @@ def mistakes(
     right: Formula, parts: Parts, width: int, subject: Subject
 ) -> Iterator[tuple[str, Formula]]:
     """The formula with one mistake, by its name."""
-    dim, heads = subject.calls.head_dim or 1, subject.calls.num_heads or 1
+    dim, heads = subject.dim, subject.heads
     scales = {
         "scale missing": 1.0,
         "scale twice": right.scale**2,
@@ -121,8 +106,14 @@ def mistakes(
     yield "softmax over the batch", replace(right, softmax=0)
     yield "softmax missing", replace(right, softmax=None)
     yield "groups in the wrong order", replace(right, groups="tile")
-    orders = {"queries and keys exchanged": "kqv", "keys used as values": "qkk", "values used as keys": "qvv",
-              "keys and values exchanged": "qvk", "queries used as values": "qkq", "queries used as keys": "qqv"}  # fmt: skip
+    orders = {
+        "queries and keys exchanged": "kqv",
+        "keys used as values": "qkk",
+        "values used as keys": "qvv",
+        "keys and values exchanged": "qvk",
+        "queries used as values": "qkq",
+        "queries used as keys": "qqv",
+    }
     if parts.q.shape == parts.k.shape == parts.v.shape:
         yield from ((name, replace(right, order=order)) for name, order in orders.items())
     elif parts.k.shape == parts.v.shape:
@@ -144,152 +135,6 @@ def mistakes(
             yield f"heads merged {name}", replace(right, merge=how)
             yield f"heads split and merged {name}", replace(right, split=how, merge=how)
         yield "no output projection", replace(right, out=False)
-
-
-def role(name: str) -> str | None:
-    """Which of q, k and v a module's name says."""
-    words = set(re.split(r"[._\d]+", name.lower()))
-    return next((letter for letter, names in ROLES.items() if words & names), None)
-
-
-def traced(
-    subject: Subject, inputs: list[Tensor], asked: dict[str, Any]
-) -> list[tuple[str, nn.Module, Tensor, Tensor]]:
-    """The linear maps of a call in their order: name, module, what went in and out."""
-    assert isinstance(subject.layer, nn.Module)
-    calls: list[tuple[str, nn.Module, Tensor, Tensor]] = []
-    handles = []
-    for name, module in subject.layer.named_modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim == 2 and not list(module.children()):
-            hook = lambda m, i, o, name=name: calls.append((name, m, i[0].detach(), o.detach()))  # noqa: E731
-            handles.append(module.register_forward_hook(hook))
-    try:
-        subject(*inputs, **asked)
-    finally:
-        for handle in handles:
-            handle.remove()
-    return calls
-
-
-def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> Iterator[Parts]:
-    """Ways to read a layer's own matrices; one of them must fit."""
-    c = subject.calls
-    layer = subject.layer
-    assert isinstance(layer, nn.Module)
-    if isinstance(layer, nn.MultiheadAttention):
-        yield _of_torch(layer, inputs)
-        return
-    calls = traced(subject, inputs, asked)
-    known = {id(p) for _, module, _, _ in calls for p in module.parameters()}
-    loose = [(n, p) for n, p in layer.named_parameters() if id(p) not in known]
-    if loose and not calls or len([n for n, p in loose if p.ndim > 1 and role(n)]) >= 3:
-        yield from _of_parameters(subject, inputs, loose, calls)
-        return
-    need(not loose, f"has other parameters than its projections: {loose[0][0] if loose else ''}")
-    flat = [x if c.batch_first else x.transpose(0, 1) for x in inputs]
-    first = [
-        call
-        for call in calls
-        if any(call[2].shape == x.shape and torch.equal(call[2], x) for x in flat)
-    ]
-    last = [call for call in calls if not any(call is each for each in first)]
-    need(first and len(last) <= 1, "its projections aren't found")
-    out = (lambda x, m=last[0][1]: _applied(m, x)) if last else (lambda x: x)
-    turn = (lambda x: x) if c.batch_first else (lambda x: x.transpose(0, 1))
-    named = {r: [call for call in first if role(call[0]) == r] for r in "qkv"}
-    width, kv = (c.num_heads or 1) * (c.head_dim or 1), (c.num_kv_heads or 1) * (c.head_dim or 1)
-    if all(named.values()) and len(first) == sum(map(len, named.values())):
-        q, k, v = (torch.cat([turn(call[3]) for call in named[r]], dim=-1) for r in "qkv")
-        yield Parts(q, k, v, out)
-    elif len(first) == 3:
-        yield Parts(*(turn(call[3]) for call in first), out)
-    elif len(first) == 1 and first[0][3].shape[-1] == width + 2 * kv:
-        fused = turn(first[0][3])
-        yield Parts(*fused.split([width, kv, kv], dim=-1), out)
-        yield Parts(
-            *(
-                x.flatten(2)
-                for x in fused.unflatten(-1, (c.num_kv_heads, -1, c.head_dim)).split(
-                    [width // kv, 1, 1], dim=-2
-                )
-            ),
-            out,
-        )
-        if width == kv:
-            yield Parts(
-                *(
-                    fused.unflatten(-1, (c.num_heads, c.head_dim, 3))[..., i].flatten(2)
-                    for i in range(3)
-                ),
-                out,
-            )
-    elif len(first) == 2 and first[1][3].shape[-1] == 2 * kv:
-        both = turn(first[1][3])
-        yield Parts(turn(first[0][3]), *both.chunk(2, dim=-1), out)
-        yield Parts(
-            turn(first[0][3]),
-            *(x.flatten(2) for x in both.unflatten(-1, (c.num_kv_heads, 2, c.head_dim)).unbind(-2)),
-            out,
-        )
-    else:
-        need(False, "its projections aren't found")
-
-
-def _applied(module: nn.Module, x: Tensor) -> Tensor:
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    return module(x.to(weight.dtype)).detach().double()
-
-
-def _of_torch(layer: nn.MultiheadAttention, inputs: list[Tensor]) -> Parts:
-    fused = layer.in_proj_weight
-    split = (
-        fused.chunk(3)
-        if fused is not None
-        else (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
-    )
-    biases = layer.in_proj_bias.chunk(3) if layer.in_proj_bias is not None else (None,) * 3
-    need(layer.bias_k is None and not layer.add_zero_attn, "adds keys of its own")
-    q, k, v = (F.linear(x, w, b).detach() for x, w, b in zip(inputs, split, biases, strict=True))
-    return Parts(q, k, v, lambda x: _applied(layer.out_proj, x))
-
-
-def _of_parameters(
-    subject: Subject, inputs: list[Tensor], loose: list[tuple[str, nn.Parameter]], calls: list[Any]
-) -> Iterator[Parts]:
-    """Matrices that are bare parameters, ``(E, H * D)``, turned, or ``(H, E, D)``."""
-    found = {r: [p for n, p in loose if role(n) == r and p.ndim > 1] for r in "qkv"}
-    need(all(len(each) == 1 for each in found.values()), "its projections aren't found")
-    biases = {r: next((p for n, p in loose if role(n) == r and p.ndim == 1), None) for r in "qkv"}
-    rest = [p for n, p in loose if role(n) is None]
-    matrices = [p for p in rest if p.ndim > 1]
-    need(len(matrices) + len(calls) <= 1, "has other parameters than its projections")
-
-    def times(x: Tensor, w: Tensor, turned: bool) -> Tensor:
-        x, w = x.detach().double(), w.detach().double()
-        if w.ndim == 3:
-            return torch.einsum("ble,hed->blhd", x, w).flatten(2)
-        return x @ (w.T if turned else w)
-
-    for turned in (False, True):
-        try:
-            parts = [times(x, found[r][0], turned) for x, r in zip(inputs, "qkv", strict=True)]
-            parts = [
-                x if biases[r] is None else x + biases[r].detach()
-                for x, r in zip(parts, "qkv", strict=True)
-            ]
-        except RuntimeError:
-            continue
-        bias = next((p.detach().double() for p in rest if p.ndim == 1), 0)
-        if calls:
-            out = lambda x: _applied(calls[0][1], x)  # noqa: E731
-        elif matrices:
-            w = matrices[0].detach().double().reshape(-1, matrices[0].shape[-1])
-            out = lambda x, w=w, turned=turned: x @ (w.T if turned else w) + bias  # noqa: E731
-        else:
-            out = lambda x: x  # noqa: E731
-        yield Parts(*parts, out)
 
 
 def runs(subject: Subject) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any], Tensor | None]]:
@@ -314,12 +159,12 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
     c = subject.calls
     need(c.positions in (None, "rotary"), f"no formula for {c.positions} positions")
     need(not c.sinks, "no formula for sinks")
-    heads = (c.num_heads or 1, c.num_kv_heads or 1)
+    heads = (subject.heads, subject.kv_heads)
     right = Formula(subject.scale(), rotary=c.rotary if c.positions == "rotary" else None)
 
     def parts_of(inputs: list[Tensor], asked: dict[str, Any]) -> list[Parts]:
         if subject.is_heads:
-            return [Parts(*inputs, is_flat=False)]
+            return [Parts(inputs, is_flat=False)]
         return list(candidates(subject, inputs, asked))
 
     chosen = 0
@@ -347,9 +192,7 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
             else "softmax(QKᵀ/√D)V"
         )
         got = f"the output differs by {said(gaps[chosen])} of its usual size"
-        got += (
-            f"; it is exactly that of: {why}" if why else "; no mistake known here gives just this"
-        )
+        got += f"; {KNOWN}{why}" if why else "; no mistake known here gives just this"
         found.append(Finding("formula", name, got, expected))
         break
 
@@ -378,7 +221,7 @@ def _diagnosis(
         views["not causal"] = None
     for parts in options:
         for view, sees in views.items():
-            trials = list(mistakes(right, parts, subject.calls.embed_dim or 1, subject))
+            trials = list(mistakes(right, parts, subject.width, subject))
             trials = ([(view, right)] if view else []) + trials
             for name, wrong in trials:
                 try:
@@ -404,7 +247,7 @@ def formula(subject: Subject) -> Found:
     try_forms(subject)
     if not (c.mask_heads or subject.forms.get("mask of a batch")):
         return
-    number = (c.num_heads or 1) if c.mask_heads else 1
+    number = subject.heads if c.mask_heads else 1
     each = random_mask(6, 6, 3, number, seed=15) | torch.eye(6, dtype=torch.bool)
     each = each.to(c.device)
     inputs = subject.draw(6, seed=25)
@@ -414,8 +257,12 @@ def formula(subject: Subject) -> Found:
         gap = apart(subject, output, reference(inputs, each & always)[0]).max().item()
         if not gap <= subject.tolerance * 5:
             name = "mask-heads" if c.mask_heads else "mask-batch"
-            yield Finding(name, "another mask for each sequence" + " and head" * bool(c.mask_heads),
-                          f"the output differs by {said(gap)} from the formula's", "each head of each sequence has its own")  # fmt: skip
+            yield Finding(
+                name,
+                "another mask for each sequence" + " and head" * bool(c.mask_heads),
+                f"the output differs by {said(gap)} from the formula's",
+                "each head of each sequence has its own",
+            )
 
 
 @check("weights", "own-model/#maps")
@@ -426,20 +273,24 @@ def weights(subject: Subject) -> Found:
     for name, lengths, asked, seen in runs(subject):
         inputs = subject.draw(*lengths, seed=30)
         found = subject(*inputs, weights=True, **asked)
-        need(found.weights is not None, "returned no weights")
+        if found.weights is None:
+            raise Skip("returned no weights")
         given, output = found.weights.detach().double(), found.output
         if given.shape[-2:] != (lengths[0], lengths[-1]):
             yield Finding(
                 "weights", name, f"weights have the shape {tuple(given.shape)}", "(B, H, L, S)"
             )
             return
-        if (
-            (given < -1e-9).any()
-            or not (sums := (given.sum(-1) - 1).abs().max().item()) <= subject.tolerance
+        if (given < -1e-9).any() or (
+            not (sums := (given.sum(-1) - 1).abs().max().item()) <= subject.tolerance
             and not c.sinks
         ):
-            yield Finding("weights", name, f"rows sum to 1 ± {said(sums)}" if (given >= -1e-9).all() else "weights below 0",
-                          "each row is shared out over the keys")  # fmt: skip
+            yield Finding(
+                "weights",
+                name,
+                f"rows sum to 1 ± {said(sums)}" if (given >= -1e-9).all() else "weights below 0",
+                "each row is shared out over the keys",
+            )
             return
         if seen is not None and (given.masked_fill(seen.to(given.device), 0).abs() > 1e-6).any():
             yield Finding("weights", name, "hidden keys have weight", "0")
@@ -454,14 +305,12 @@ def weights(subject: Subject) -> Found:
             )
             return
         if subject.is_heads and given.ndim == 4:
-            value = (
-                inputs[2].double().repeat_interleave((c.num_heads or 1) // (c.num_kv_heads or 1), 1)
-            )
+            value = inputs[2].double().repeat_interleave(subject.heads // subject.kv_heads, 1)
             expected, what = given @ value, "weights times values"
             gap = apart(subject, output, expected).max().item()
         else:
             reference, wrong = matching(subject)
-            if c.positions == "rotary" and len(lengths) == 2 or list(wrong):
+            if (c.positions == "rotary" and len(lengths) == 2) or list(wrong):
                 continue
             right = reference(inputs, None if seen is None else seen.to(c.device), **asked)[1]
             right = right if given.ndim == 4 else right.mean(1)
@@ -473,6 +322,6 @@ def weights(subject: Subject) -> Found:
         return
     try_forms(subject)
     mask = random_mask(6, 6, seed=3) | torch.eye(6, dtype=torch.bool)
-    given = subject(*subject.draw(6, seed=31), mask=mask.to(c.device), weights=True).weights
-    if given is not None and (given.detach().cpu().masked_fill(mask, 0).abs() > 1e-6).any():
+    last = subject(*subject.draw(6, seed=31), mask=mask.to(c.device), weights=True).weights
+    if last is not None and (last.detach().cpu().masked_fill(mask, 0).abs() > 1e-6).any():
         yield Finding("weights", "a mask was given", "hidden keys have weight", "0")

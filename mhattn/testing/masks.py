@@ -1,141 +1,17 @@
-"""Checks of who sees whom: causal masks, other masks, padding, packs."""
+"""Checks of masks."""
 
 import math
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mhattn.testing.calls import Subject
-from mhattn.testing.registry import Found, apart, check, influence, need, said
+from mhattn.testing.probes import allowed, apart, causal, influence, modes, pair, said
+from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
+from mhattn.testing.subject import Subject
 
 __all__: list[str] = []
-
-
-def causal(subject: Subject) -> bool:
-    """Whether the layer can be asked to be causal, or always is."""
-    return bool(subject.calls.causal)
-
-
-def allowed(
-    subject: Subject, rows: int, columns: int, corner: str | None = None, is_causal: bool = True
-) -> Tensor:
-    """Who may see whom, ``(L, S)``, under the layer's causal mask and window."""
-    late = columns - rows if (corner or subject.calls.corner) != "upper left" else 0
-    far = torch.arange(rows)[:, None] + late - torch.arange(columns)
-    seen = torch.ones(rows, columns, dtype=torch.bool)
-    if is_causal:
-        seen &= far >= 0
-    if subject.calls.window and is_causal:
-        seen &= far < subject.calls.window
-    elif subject.calls.window:
-        seen &= far.abs() < subject.calls.window
-    return seen
-
-
-def modes(subject: Subject) -> Iterator[tuple[str, bool, bool]]:
-    """Evaluation, training, and evaluation with gradients off."""
-    for name, trains, grads in (
-        ("eval()", False, True),
-        ("train()", True, True),
-        ("eval(), no_grad()", False, False),
-    ):
-        subject.train(trains)
-        with torch.set_grad_enabled(grads):
-            yield name, trains, grads
-    subject.train(False)
-
-
-def pair(seen: Tensor) -> tuple[int, ...]:
-    """The first place, batch, query and key, that is set."""
-    return tuple(seen.nonzero()[0].tolist())
-
-
-@check("future", "masks-in-practice/#leak")
-def future(subject: Subject) -> Found:
-    """No output moves when a later token changes."""
-    need(causal(subject), "not causal: say causal=True, or the argument's name")
-    for mode, _, _ in modes(subject):
-        for length in (7, 2, 5, 12, 16, 33):
-            inputs = subject.draw(length, seed=length)
-            stops = range(1, length) if length < 17 else (1, 16, 32)
-            before = subject(*inputs, causal=True).output
-            for stop in stops:
-                x = inputs[0].clone()
-                x[..., stop:, :] = subject.draw(length, seed=99)[0][..., stop:, :]
-                others = [x] * 3
-                if subject.is_heads:
-                    others = [torch.cat([a[..., :stop, :], b[..., stop:, :]], -2)
-                              for a, b in zip(inputs, subject.draw(length, seed=99), strict=True)]  # fmt: skip
-                moved = apart(subject, before, subject(*others, causal=True).output)[:, :stop]
-                if moved.max() > subject.tolerance:
-                    b, i = pair(moved == moved.max())
-                    got = f"output {i} moved by {said(moved.max().item())} of its usual size"
-                    did = f"in {mode}, tokens from {stop} on were replaced in texts of {length}"
-                    yield Finding(
-                        "future", did, got, "outputs before them stay as they are", f"sequence {b}"
-                    )
-                    return
-
-
-@check("past", "masks-in-practice/#causal")
-def past(subject: Subject) -> Found:
-    """Each output depends on every token that it may see, itself among them."""
-    for is_causal in (True, False):
-        if is_causal != causal(subject) and not (
-            is_causal is False and isinstance(subject.calls.causal, str)
-        ):
-            continue
-        for length in (7, 2):
-            inputs = subject.draw(length, seed=1)
-            where = "keys" if subject.is_heads else "self"
-            moved = influence(subject, inputs, causal=is_causal, where=where, size=2.0)
-            seen = allowed(subject, length, length, is_causal=is_causal)
-            blind = seen & (moved < 1e-7)
-            if blind.any():
-                b, i, j = pair(blind)
-                yield Finding(
-                    "past", f"token {j} was replaced", f"output {i} did not move",
-                    f"query {i} sees key {j}", f"sequence {b}, length {length}, causal={is_causal}",
-                )  # fmt: skip
-                return
-            if subject.calls.window and (far := ~seen & (moved > subject.tolerance)).any():
-                b, i, j = pair(far)
-                yield Finding(
-                    "past", f"token {j} was replaced", f"output {i} moved",
-                    f"a window of {subject.calls.window} keys ends before it", f"sequence {b}, length {length}",
-                )  # fmt: skip
-                return
-
-
-@check("corner", "mask-conventions/#alignment")
-def corner(subject: Subject) -> Found:
-    """With fewer queries than keys the causal mask is aligned as the layer says."""
-    need(
-        isinstance(subject.calls.causal, str) or (subject.calls.causal and subject.takes_two),
-        "not causal",
-    )
-    need(subject.takes_two and subject.calls.corner, "one sequence only")
-    inputs = subject.draw(3, 7, seed=2)
-    moved = (
-        influence(subject, inputs, causal=True, where="keys", size=2.0).amax(0) > subject.tolerance
-    )
-    right = allowed(subject, 3, 7)
-    if not torch.equal(moved, right):
-        other = next(
-            (
-                name
-                for name in ("upper left", "lower right")
-                if torch.equal(moved, allowed(subject, 3, 7, name))
-            ),
-            "neither",
-        )
-        yield Finding(
-            "corner", "3 queries, 7 keys, causal: each key was replaced",
-            f"query 0 sees keys {moved[0].nonzero().flatten().tolist()}, as with the corner {other}",
-            f"keys {right[0].nonzero().flatten().tolist()}: {subject.calls.corner}",
-        )  # fmt: skip
 
 
 def random_mask(rows: int, columns: int, *before: int, seed: int = 0) -> Tensor:
@@ -214,8 +90,12 @@ def compared(name: str, moved: Tensor, seen: Tensor, tolerance: float, did: str)
         else seen | True
     )
     if leaks.any() and bool((moved[seen & free] < 1e-7).all()) and (seen & free).any():
-        yield Finding("mask-sense" if name.startswith("mask") else name, did,
-                      "exactly the keys that should be hidden are seen", "True and False the other way round")  # fmt: skip
+        yield Finding(
+            "mask-sense" if name.startswith("mask") else name,
+            did,
+            "exactly the keys that should be hidden are seen",
+            "True and False the other way round",
+        )
     elif leaks.any():
         b, i, j = pair(leaks)
         all_seen = bool((moved[~seen] > tolerance).all())
@@ -233,7 +113,7 @@ def compared(name: str, moved: Tensor, seen: Tensor, tolerance: float, did: str)
         )
 
 
-@check("mask", "masks-in-practice/#formula")
+@check("mask", "masks-in-practice/#formula", mask_sense="mask-conventions/#conventions")
 def mask(subject: Subject) -> Found:
     """A hidden key has no influence, a visible one has some."""
     try_forms(subject)
@@ -251,13 +131,6 @@ def mask(subject: Subject) -> Found:
             return
 
 
-@check("mask-sense", "mask-conventions/#conventions")
-def mask_sense(subject: Subject) -> Found:
-    """True means in the mask what the layer's caller says."""
-    try_forms(subject)
-    yield from ()  # found by the check "mask"
-
-
 @check("mask-size", "mask-conventions/#fillers")
 def mask_size(subject: Subject) -> Found:
     """A hidden key stays hidden however large the scores are."""
@@ -270,10 +143,12 @@ def mask_size(subject: Subject) -> Found:
             small, seen = masked(subject, plain_mask(subject))
             if not (~seen & ~(small <= subject.tolerance)).any():  # else the check "mask" says it
                 yield Finding(
-                    "mask-size", f"tokens {size:.0f} times as large, a random mask",
-                    f"output {i} moved when hidden key {j} changed", "hidden: fill with -inf, not with a large number",
+                    "mask-size",
+                    f"tokens {size:.0f} times as large, a random mask",
+                    f"output {i} moved when hidden key {j} changed",
+                    "hidden: fill with -inf, not with a large number",
                     f"sequence {b}",
-                )  # fmt: skip
+                )
             return
 
 
@@ -314,7 +189,7 @@ def mask_heads(subject: Subject) -> Found:
     c = subject.calls
     need(c.mask_heads, "takes no mask for each head, or mask_heads isn't said")
     rows, columns = plain_mask(subject).shape
-    each = random_mask(rows, columns, 3, c.num_heads or 1, seed=6)
+    each = random_mask(rows, columns, 3, subject.heads, seed=6)
     if rows == columns:
         each = with_diagonal(subject, each)
     inputs = subject.draw(*((rows, columns) if subject.takes_two else (rows,)), seed=4)
@@ -332,8 +207,12 @@ def mask_heads(subject: Subject) -> Found:
                 wrong &= allowed(subject, rows, columns)[:, j]
             if wrong.any():
                 b, h, i = pair(wrong)
-                yield Finding("mask-heads", "another mask for each sequence and head was given",
-                              f"head {h} of sequence {b} sees key {j} from query {i}", "hidden from this head")  # fmt: skip
+                yield Finding(
+                    "mask-heads",
+                    "another mask for each sequence and head was given",
+                    f"head {h} of sequence {b} sees key {j} from query {i}",
+                    "hidden from this head",
+                )
                 return
         return
     need(c.weights, "neither heads nor weights are returned")
@@ -343,8 +222,12 @@ def mask_heads(subject: Subject) -> Found:
     wrong = (weights.detach().cpu().abs() > 1e-6) & ~each
     if wrong.any():
         b, h, i, j = pair(wrong)
-        yield Finding("mask-heads", "another mask for each sequence and head was given",
-                      f"head {h} of sequence {b} has weight {said(weights[b, h, i, j].item())} at ({i}, {j})", "0: hidden")  # fmt: skip
+        yield Finding(
+            "mask-heads",
+            "another mask for each sequence and head was given",
+            f"head {h} of sequence {b} has weight {said(weights[b, h, i, j].item())} at ({i}, {j})",
+            "0: hidden",
+        )
 
 
 @check("mask-and-causal", "masks-in-practice/#formula")
@@ -390,8 +273,12 @@ def mask_forms(subject: Subject) -> Found:
     except Exception as error:
         need(False, f"takes no floats: {str(error).splitlines()[0][:90]}")
     if not (gap := apart(subject, one, other).max().item()) <= subject.tolerance:
-        yield Finding("mask-forms", "the same mask as booleans, and as floats 0 and -inf",
-                      f"outputs differ by {said(gap)} of their usual size", "the same, or an error for floats")  # fmt: skip
+        yield Finding(
+            "mask-forms",
+            "the same mask as booleans, and as floats 0 and -inf",
+            f"outputs differ by {said(gap)} of their usual size",
+            "the same, or an error for floats",
+        )
 
 
 @check("empty-rows", "mask-conventions/#empty")
@@ -399,51 +286,51 @@ def empty_rows(subject: Subject) -> Found:
     """A query that sees nothing spoils no number and no gradient."""
     c = subject.calls
     need(c.mask or c.padding, "takes neither mask nor padding")
-    inputs = [x.requires_grad_() for x in subject.draw(5, seed=11)]
+    ways: list[tuple[str, dict[str, Any], Tensor]] = []
     if c.mask:
         try_forms(subject)
         hidden = torch.ones(5, 5, dtype=torch.bool).tril()
         hidden[2] = False
-        asked = {"mask": hidden.to(c.device)}
-        empty = (slice(None), 2)
-    else:
-        real = torch.ones(3, 5, dtype=torch.bool)
-        real[1] = False
-        asked, empty = {"padding": real.to(c.device)}, (1, slice(None))
+        empty = (torch.arange(5) == 2).expand(3, 5)
+        did = "a mask hides every key from query 2"
+        ways.append((did, {"mask": hidden.to(c.device)}, empty))
+    if c.padding:
+        empty = (torch.arange(3) == 1)[:, None].expand(3, 5)
+        did = "all tokens of sequence 1 are padding"
+        ways.append((did, {"padding": ~empty.to(c.device)}, empty))
+    for did, asked, empty in ways:
+        found = list(_empty(subject, did, asked, empty.to(c.device)))
+        yield from found
+        if found:
+            return
+
+
+def _empty(subject: Subject, did: str, asked: dict[str, Any], empty: Tensor) -> Found:
+    rule = subject.calls.empty_rows
+    level = "note" if rule == "any" else "error"
+    inputs = [x.requires_grad_() for x in subject.draw(5, seed=11)]
     output = subject(*inputs, **asked).output
-    if not output.requires_grad:
-        output = output + 0 * sum(x.sum() for x in inputs)
     tokens = output.transpose(1, 2).flatten(2) if subject.is_heads else output  # (B, L, ...)
-    others = torch.ones(3, 5, dtype=torch.bool)
-    others[empty] = False
-    did = (
-        "a mask hides every key from query 2" if c.mask else "all tokens of sequence 1 are padding"
-    )
-    level = "note" if c.empty_rows == "any" else "error"
-    if not tokens[others].isfinite().all():
-        yield Finding(
-            "empty-rows", did, "other outputs are NaN", "other outputs are as before", level="error"
-        )
+    if not tokens[~empty].isfinite().all():
+        yield Finding("empty-rows", did, "other outputs are NaN", "they are as before")
         return
     if not tokens[empty].isfinite().all():
         yield Finding("empty-rows", did, "its output is NaN", "zeros, or an error", level=level)
         return
-    tokens[others].square().sum().backward()
-    if any(not x.grad.isfinite().all() for x in inputs if x.grad is not None):
-        yield Finding(
-            "empty-rows", did, "gradients of other tokens are NaN", "finite gradients", level=level
-        )
-        return
-    with torch.no_grad():
-        changed = [x.detach().clone() for x in inputs]
-        for x in {id(x): x for x in changed[1:]}.values():
-            x += 1.0
-        if not subject.takes_two:
+    if output.requires_grad:
+        tokens[~empty].square().sum().backward()
+        grads = [x.grad for x in inputs if x.grad is not None]
+        if not all(grad.isfinite().all() for grad in grads):
+            got = "gradients of other tokens are NaN"
+            yield Finding("empty-rows", did, got, "finite gradients", level=level)
             return
-        moved = apart(subject, subject(inputs[0], *changed[1:], **asked).output, output)[
-            others.logical_not()
-        ]
-    if moved.max() > subject.tolerance:
-        worse = "error" if c.empty_rows == "zeros" else "note"
-        yield Finding("empty-rows", did, f"its output moves by {said(moved.max().item())} with the hidden values",
-                      "zeros: no hidden value reaches it", level=worse)  # fmt: skip
+    if not subject.takes_two:
+        return
+    moved = [x.detach() + 1.0 for x in inputs[1:]]
+    with torch.no_grad():
+        other = subject(inputs[0], *moved, **asked).output
+    gap = apart(subject, output, other)[empty].max().item()
+    if gap > subject.tolerance:
+        got = f"its output moves by {said(gap)} with the hidden values"
+        level = "error" if rule == "zeros" else "note"
+        yield Finding("empty-rows", did, got, "zeros: no hidden value reaches it", level=level)

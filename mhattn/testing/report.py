@@ -36,15 +36,11 @@ class Finding:
 
     def __str__(self) -> str:
         case = f" ({self.case})" if self.case else ""
-        lines = {
-            "did": self.did + case,
-            "got": self.got,
-            "expected": self.expected,
-            "why": SITE + self.page,
-        }
-        return "\n".join(
-            [f"{self.level}: {self.check}"] + [f"  {k:9}{v}" for k, v in lines.items()]
-        )
+        told = {"did": self.did + case, "got": self.got, "expected": self.expected}
+        lines = [f"{self.level}: {self.check}"]
+        for name, text in told.items():
+            lines.append(textwrap.fill(f"  {name:9}{text}", 66, subsequent_indent=" " * 11))
+        return "\n".join([*lines, f"  why      {SITE}{self.page}"])
 
 
 @dataclass
@@ -94,7 +90,7 @@ class Report:
             lines += ["", str(finding)]
         if good:
             text = ", ".join(good)
-            lines += ["", textwrap.fill(f"passed: {text}", 96, subsequent_indent="  ")]
+            lines += ["", textwrap.fill(f"passed: {text}", 66, subsequent_indent="  ")]
         if self.skipped:
             lines += ["", "not checked:"]
             lines += [f"  {name:16} {why}" for name, why in self.skipped.items()]

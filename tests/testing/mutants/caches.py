@@ -10,27 +10,27 @@ from mutants.registry import broken
 WINDOW = {"sizes": {"window": 4}, "window": 4}
 
 
-@broken("each call begins at position 0", "cache")
+@broken("each call begins at position 0", "cache", position_ids=False)
 class FromZero(Decoder):
     def positions(self, x, position_ids, cache):
         return super().positions(x, position_ids, None)
 
 
-@broken("a new token has the last one's position", "cache")
+@broken("a new token has the last one's position", "cache", position_ids=False)
 class OneBack(Decoder):
     def positions(self, x, position_ids, cache):
         found = super().positions(x, position_ids, cache)
         return found - 1 if position_ids is None and cache is not None and cache.seen else found
 
 
-@broken("a new token is one position too far", "cache")
+@broken("a new token is one position too far", "cache", position_ids=False)
 class OneFurther(Decoder):
     def positions(self, x, position_ids, cache):
         found = super().positions(x, position_ids, cache)
         return found + 1 if position_ids is None and cache is not None and cache.seen else found
 
 
-@broken("positions count calls, not tokens", "cache")
+@broken("positions count calls, not tokens", "cache cache-chunks", position_ids=False)
 class CountsCalls(Decoder):
     def remember(self, cache, k, v):
         seen = cache.seen
@@ -39,7 +39,7 @@ class CountsCalls(Decoder):
         return found
 
 
-@broken("tokens of one call all have its first position", "cache-chunks cache")
+@broken("tokens of one call all have its first position", "cache-chunks cache", position_ids=False)
 class OnePosition(Decoder):
     def positions(self, x, position_ids, cache):
         found = super().positions(x, position_ids, cache)
@@ -163,7 +163,7 @@ class Backwards(Cache):
         return key, value
 
 
-@broken("new tokens are put in front", "cache", new_cache=Backwards)
+@broken("new tokens are put in front", "cache cache-chunks", new_cache=Backwards)
 class PutInFront(Decoder):
     pass
 
@@ -211,7 +211,7 @@ class Forgets(Cache):
         self.key, self.value = self.key[:, :, :length], self.value[:, :, :length]
 
 
-@broken("cropping leaves the counter", "cache-crop", new_cache=Forgets)
+@broken("cropping leaves the counter", "cache-crop", new_cache=Forgets, position_ids=False)
 class CropsKeys(Decoder):
     pass
 
@@ -297,7 +297,7 @@ class LongerInCache(Decoder):
         return super().visible(q, k, cache) if L == S else self.causal(L, S)
 
 
-@broken("the window moves positions back", "cache", **WINDOW)
+@broken("the window moves positions back", "cache", position_ids=False, **WINDOW)
 class MovesBack(Decoder):
     def remember(self, cache, k, v):
         found = super().remember(cache, k, v)
@@ -348,7 +348,7 @@ class PastValues(TupleDecoder):
         return k, joined
 
 
-@broken("tuple: the past comes behind", "cache")
+@broken("tuple: the past comes behind", "cache cache-chunks")
 class PastBehind(TupleDecoder):
     def joined(self, past, k, v):
         if past is None:

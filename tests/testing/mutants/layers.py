@@ -175,25 +175,26 @@ class KeysForValues(Layer):
         return q, v, k
 
 
-@broken("cross-attention: queries and memory exchanged", "formula lengths order queries-apart")
+@broken("cross-attention: queries and memory exchanged", "shape formula lengths order queries-apart")
 class MemoryAsks(Layer):
     def project(self, query, key, value):
-        return super().project(key, query, query) if key.shape == query.shape else super().project(query, key, value)
+        return super().project(key, query, query)
 
 
-@broken("cross-attention: values from the queries", "formula lengths order queries-apart")
+@broken("cross-attention: values from the queries, if sizes fit", "formula lengths order queries-apart")
 class OwnValues(Layer):
     def project(self, query, key, value):
         return super().project(query, key, query if query.shape == value.shape else value)
 
 
-@broken("cross-attention: keys from the queries", "formula lengths order queries-apart")
+@broken("cross-attention: equal sizes are taken for self-attention", "formula lengths order queries-apart")
 class OwnKeys(Layer):
     def project(self, query, key, value):
-        return super().project(query, query if query.shape == key.shape else key, value)
+        same = query.shape == key.shape
+        return super().project(query, query if same else key, query if same else value)
 
 
-@broken("values from the keys' input", "formula")
+@broken("values from the keys' input", "formula constant-values")
 class ValuesFromKeys(Layer):
     def project(self, query, key, value):
         return super().project(query, key, key)
@@ -392,12 +393,6 @@ class WeightsUnscaled(Layer):
 
     def scale(self, query):
         return 1.0 if self.asked else super().scale(query)
-
-
-@broken("fused: heads cut before queries, keys and values", "formula")
-class HeadsFirst(Fused):
-    def pieces(self, x, B, L):
-        return x.view(B, L, self.num_heads, 3, self.head_dim).permute(3, 0, 2, 1, 4).unbind(0)
 
 
 @broken("fused: cut along the length", "formula future")

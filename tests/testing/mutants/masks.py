@@ -146,7 +146,7 @@ class AddedAsOnes(Attend):
         return (None, None) if mask is None else (None, mask.float())
 
 
-@broken("the mask is transposed", "mask mask-sense mask-batch")
+@broken("the mask is transposed", "mask mask-sense mask-batch mask-heads mask-and-causal")
 class Transposed(Attend):
     def seen(self, L, S, mask, is_causal):
         turned = mask.mT if mask is not None and mask.shape[-1] == mask.shape[-2] else mask

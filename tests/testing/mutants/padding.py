@@ -102,13 +102,7 @@ class AlongHeads(Layer):
 @broken("padding lies along the queries' axis", "padding batch lengths")
 class AlongQueries(Layer):
     def real(self, padding):
-        B = padding.shape[0]
-        rows = ~padding[:, None, None, :]
-        return rows.expand(B, 1, B, -1).transpose(0, 2) if self.L == B else rows
-
-    def project(self, query, key, value):
-        self.L = query.shape[1]
-        return super().project(query, key, value)
+        return ~padding  # (B, S) against (B, H, L, S)
 
 
 @broken("heads folded into the batch, padding repeated in the wrong order", "padding")

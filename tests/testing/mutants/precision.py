@@ -48,13 +48,6 @@ class TimesInfinity(Attend):
         return scores if seen is None else scores + (~seen).to(scores.dtype) * -torch.inf
 
 
-@broken("float64 is computed in float32", "double")
-class SingleOnly(Attend):
-    def attend(self, query, key, value, seen=None, bias=None):
-        mixed, weights = super().attend(query.float(), key.float(), value.float(), seen, bias)
-        return mixed.to(query.dtype), weights
-
-
 @broken("the output is float32 whatever came in", "half double shape")
 class AlwaysSingle(Attend):
     def mix(self, weights, value):
@@ -94,12 +87,11 @@ class BiasInPlace(Attend):
         return super().__call__(query, key, value, attn_mask, is_causal)
 
 
-@broken("values are centred in place", "inputs-kept")
+@broken("values are centred in place", "inputs-kept gradients")
 class ValuesInPlace(Attend):
-    def mix(self, weights, value):
-        mixed = super().mix(weights, value)
-        value.data.mul_(1.01)
-        return mixed
+    def spread_values(self, value, query):
+        value.data.sub_(value.data.mean(dim=-2, keepdim=True))
+        return super().spread_values(value, query)
 
 
 @broken("the inputs must be contiguous", "strides")

@@ -17,17 +17,12 @@ from mhattn.door import lazy
 NAMES = {
     "doctor": "assert_attention check_attention",
     "report": "Finding Report",
-    "registry": "CHECKS",
     "calls": "Calls",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
-    from mhattn.testing.calls import Calls as Calls
-    from mhattn.testing.doctor import (
-        assert_attention as assert_attention,
-        check_attention as check_attention,
-    )
-    from mhattn.testing.registry import CHECKS as CHECKS
-    from mhattn.testing.report import Finding as Finding, Report as Report
+    from mhattn.testing.calls import *
+    from mhattn.testing.doctor import *
+    from mhattn.testing.report import *
 else:
     __all__, __getattr__, __dir__ = lazy(__name__, NAMES)

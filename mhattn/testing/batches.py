@@ -1,9 +1,11 @@
 """Checks of batches: padding, and documents in one row."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from mhattn.testing.probes import apart, influence, modes, pair, said
+from mhattn.testing.probes import allowed, apart, influence, modes, pair, said
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Subject
@@ -24,84 +26,62 @@ def garbage(subject: Subject, inputs: list[Tensor], real: Tensor) -> list[Tensor
     """The same batch with other tokens where there is padding."""
     other = subject.draw(7, seed=12, size=10.0)
     keep = (real[:, None] if subject.is_heads else real)[..., None]
-    changed = [torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)]
-    return changed if subject.is_heads else [changed[0]] * 3
+    return subject.three([torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)])
 
 
 @check("padding", "masks-in-practice/#padding")
 def padding(subject: Subject) -> Found:
     """Padding has no influence on real tokens, and real tokens keep theirs."""
     need(subject.calls.padding, "takes no padding mask")
-    asked = {"causal": True} if isinstance(subject.calls.causal, str) else {}
-    for options in [{}, asked] if asked else [{}]:
+    for options in subject.ways:
         for mode, _, _ in modes(subject):
             for side in ("right", "left"):
-                inputs, real = padded(subject)
-                if side == "left":
-                    real = real.flip(-1)
-                    if (
-                        options or subject.calls.causal is True
-                    ) and subject.calls.empty_rows != "any":
-                        pass
-                changed = garbage(subject, inputs, real)
-                one = subject(*inputs, padding=real, **options).output
-                other = subject(*changed, padding=real, **options).output
-                moved = torch.where(real, apart(subject, one, other), 0)
-                if not moved.max() <= subject.tolerance:
-                    b, i = pair(moved == moved.max())
-                    plain = torch.where(
-                        real, apart(subject, subject(*inputs, **options).output, one), 0
-                    )
-                    got = f"output {i} of sequence {b} moved by {said(moved.max().item())}"
-                    got += (
-                        "; the padding mask changes nothing"
-                        if plain.max() <= subject.tolerance
-                        else ""
-                    )
-                    yield Finding(
-                        "padding",
-                        f"in {mode}, the padding on the {side} was replaced",
-                        got,
-                        "real tokens stay as they are",
-                    )
-                    return
-        if side == "left":
-            inputs, real = padded(subject)
-            where = "keys" if subject.is_heads else "self"
-            moved = influence(subject, inputs, padding=real, where=where, size=2.0, **options)
-            may = real[:, None] & real[:, :, None]
-            if options or subject.calls.causal is True:
-                may = may & torch.ones(7, 7, dtype=torch.bool, device=may.device).tril()
-            if subject.calls.window:
-                far = torch.arange(7)[:, None] - torch.arange(7)
-                may = may & (far.abs() < subject.calls.window).to(may.device)
-            blind = may & (moved < 1e-7)
-            if blind.any():
-                b, i, j = pair(blind)
-                yield Finding(
-                    "padding",
-                    f"real token {j} was replaced",
-                    f"real output {i} did not move",
-                    "real tokens see each other",
-                    f"sequence {b}, causal={bool(options)}",
-                )
-                return
-    if subject.calls.positions == "absolute":
-        return
+                yield from _replaced(subject, options, side, mode)
+        yield from _kept(subject, options)
+    if subject.calls.positions != "absolute":
+        yield from _alone(subject)
+
+
+def _replaced(subject: Subject, options: dict[str, Any], side: str, mode: str) -> Found:
+    inputs, real = padded(subject)
+    real = real if side == "right" else real.flip(-1)
+    one = subject(*inputs, padding=real, **options).output
+    other = subject(*garbage(subject, inputs, real), padding=real, **options).output
+    moved = torch.where(real, apart(subject, one, other), 0)
+    if not moved.max() <= subject.tolerance:
+        b, i = pair(moved == moved.max())
+        without = subject(*inputs, **options).output
+        plain = torch.where(real, apart(subject, without, one), 0).max()
+        got = f"output {i} of sequence {b} moved by {said(moved.max().item())}"
+        got += "; the padding mask changes nothing" if plain <= subject.tolerance else ""
+        did = f"in {mode}, the padding on the {side} was replaced"
+        yield Finding("padding", did, got, "real tokens stay as they are")
+
+
+def _kept(subject: Subject, options: dict[str, Any]) -> Found:
+    inputs, real = padded(subject)
+    where = "keys" if subject.is_heads else "self"
+    moved = influence(subject, inputs, padding=real, where=where, size=2.0, **options)
+    is_causal = bool(options) or subject.calls.causal is True
+    seen = allowed(subject, 7, 7, is_causal=is_causal).to(real.device)
+    blind = real[:, None] & real[:, :, None] & seen & (moved < 1e-7)
+    if blind.any():
+        b, i, j = pair(blind)
+        did, got = f"real token {j} was replaced", f"real output {i} did not move"
+        case = f"sequence {b}, causal={is_causal}"
+        yield Finding("padding", did, got, "real tokens see each other", case)
+
+
+def _alone(subject: Subject) -> Found:
     inputs, real = padded(subject)
     whole = subject(*inputs, padding=real).output
     for b, length in enumerate(LENGTHS):
-        short = [x[b : b + 1, ..., :length, :] for x in inputs]
-        alone = subject(*(short if subject.is_heads else [short[0]] * 3)).output
+        short = subject.three([x[b : b + 1, ..., :length, :] for x in inputs])
+        alone = subject(*short).output
         gap = apart(subject, alone, whole[b : b + 1, ..., :length, :]).max().item()
         if not gap <= subject.tolerance:
-            yield Finding(
-                "padding",
-                f"sequence {b} alone, and padded in a batch",
-                f"real outputs differ by {said(gap)}",
-                "the same to rounding",
-            )
-            return
+            did, got = f"sequence {b} alone, and padded", f"real outputs differ by {said(gap)}"
+            yield Finding("padding", did, got, "the same to rounding")
 
 
 @check("padding-gradient", "gradients/#hidden")
@@ -133,7 +113,7 @@ def packing(subject: Subject) -> Found:
     number = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2], device=c.device).expand(3, 9)
     inputs = subject.draw(9, seed=7)
     where = "keys" if subject.is_heads else "self"
-    asked = {"causal": True} if isinstance(c.causal, str) else {}
+    asked = subject.usual
     moved = influence(subject, inputs, where=where, documents=number, size=2.0, **asked)
     other = (number[:, :, None] != number[:, None]) & (moved > subject.tolerance)
     if other.any():

@@ -8,7 +8,7 @@ from torch import Tensor
 from mhattn.testing.probes import apart, pair, said
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
-from mhattn.testing.subject import Subject
+from mhattn.testing.subject import Skip, Subject
 
 __all__: list[str] = []
 
@@ -18,7 +18,7 @@ def steps(
 ) -> tuple[Tensor, Any]:
     """Give a text in pieces."""
     outputs = []
-    asked = {"causal": True} if isinstance(subject.calls.causal, str) else {}
+    asked = subject.usual
     for size in sizes:
         at: dict[str, Any] = dict(asked)
         if subject.calls.position_ids and subject.calls.positions:
@@ -39,7 +39,7 @@ def cache(subject: Subject) -> Found:
     """A text in pieces, with a cache, gives the outputs of the whole text."""
     c = subject.calls
     need(c.cache and not subject.is_heads, "takes no cache, or new_cache isn't said")
-    asked: dict[str, Any] = {"causal": True} if isinstance(c.causal, str) else {}
+    asked = subject.usual
     length = 9 if not c.window else 3 * c.window + 2
     x = subject.draw(length, seed=8)[0]
     if c.position_ids and c.positions:
@@ -109,7 +109,7 @@ def relative(subject: Subject) -> Found:
     need(c.positions in ("rotary", "relative"), "no relative positions are declared")
     need(c.position_ids, "takes no positions")
     x = subject.draw(6, seed=11)
-    asked: dict[str, Any] = {"causal": True} if isinstance(c.causal, str) else {}
+    asked = subject.usual
     at = torch.arange(6, device=c.device).expand(3, 6)
     one = subject(*x, position_ids=at, **asked).output
     for by, size in ((1, 1.0), (100, 1.0), (3000, 20.0)):
@@ -145,7 +145,7 @@ def positions_half(subject: Subject) -> Found:
     try:
         near, far = (half(*x, position_ids=at + by).output for by in (0, 3001))
     except Exception as error:
-        need(False, f"doesn't run in bfloat16: {str(error).splitlines()[0][:80]}")
+        raise Skip(f"doesn't run in bfloat16: {str(error).splitlines()[0][:80]}") from error
     same = [y.to(c.dtype) for y in x] if subject.is_heads else [x[0].to(c.dtype)] * 3
     exact = subject(*same, position_ids=at).output
     usual, gap = apart(half, exact, near).max().item(), apart(half, exact, far).max().item()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["Calls", "describe", "signature"]
+__all__ = ["Calls"]
 
 NAMES = {
     "causal": ("is_causal", "causal"),
@@ -46,7 +46,47 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Calls:
-    """How a layer is called and what it promises; `check_attention` explains each."""
+    """How a layer is called, and what it promises.
+
+    Attributes:
+        embed_dim: width of a token. Default: the layer's own.
+        num_heads: heads of the queries. Default: the layer's own.
+        num_kv_heads: heads of keys and values. Default: ``num_heads``.
+        head_dim: width of a head. Default: ``embed_dim / num_heads``.
+        form: ``"layer"``, ``(B, L, E)`` in and out, or ``"heads"``, a function of ``(B, H, L, D)``.
+        batch_first: whether a layer takes ``(B, L, E)``, or ``(L, B, E)``.
+        inputs: ``"x"`` one tensor, ``"qk"`` a sequence and a memory, ``"qkv"`` three.
+        causal: True always, False never, or the name of the argument that makes it so.
+        corner: ``"lower right"`` or ``"upper left"``, if queries are fewer than keys; None: any.
+        mask: name of the argument, ``(L, S)`` and what broadcasts; False: takes none.
+        mask_true: what True means in it, ``"attend"`` or ``"ignore"``; ``"add"`` for floats.
+        mask_heads: ``"B,H,L,S"`` or ``"B*H,L,S"``, if each head may have its own.
+        padding: name of the argument, ``(B, S)``; False: takes none.
+        padding_true: what True means in it, ``"attend"`` or ``"ignore"``.
+        empty_rows: what a query that sees nothing may get: ``"finite"`` numbers, ``"zeros"``,
+            ``"any"``.
+        weights: what to pass for weights to come back: a name, or a dictionary.
+        cache: name of the argument. The layer returns ``(output, ..., cache)``, or changes it.
+        new_cache: makes an empty cache. Default: None is passed.
+        documents: name of the argument with each token's document, integers ``(B, L)``.
+        positions: ``"rotary"``, ``"relative"``, ``"absolute"``, or None: the layer adds none.
+        position_ids: name of the argument with each token's position, integers ``(B, L)``.
+        rotary: ``"halves"`` or ``"interleaved"``, and the base.
+        scale: what scores are multiplied by. Default: ``1 / sqrt(head_dim)``.
+        window: number of keys that a query sees, itself among them. Default: all.
+        sinks: whether weights may sum to less than one.
+        dtype: type of floats.
+        device: where to run.
+        seed: of the random inputs.
+
+    Raises:
+        TypeError: dtype is no type of floats.
+        ValueError: an argument has a value that is not listed here.
+
+    Examples:
+        >>> Calls(num_heads=3, causal="is_causal").corner
+        'lower right'
+    """
 
     embed_dim: int | None = None
     num_heads: int | None = None

@@ -22,7 +22,7 @@ ROOMS = numbers, order, masks, batches, caches, formula, precision  # each enter
 def check_attention(
     layer: Callable[..., Any], *, only: Iterable[str] | None = None, **how: Any
 ) -> Report:
-    """Look for mistakes that raise no error, from a layer's behaviour alone.
+    """Look for silent mistakes in attention, from what a layer does alone.
 
     What the layer is called with is read from its class and signature; whatever is not said there,
     or is read wrong, is said by keyword. A module is copied: the caller's own stays as it is.
@@ -31,7 +31,7 @@ def check_attention(
         layer: a module, ``(B, L, E)`` in and out, or a function of queries, keys and values,
             ``(B, H, L, D)``.
         only: names of checks. Default: all that apply.
-        **how: as in `Calls`:
+        **how: what `Calls` lists:
 
             - ``embed_dim``, ``num_heads``, ``num_kv_heads``, ``head_dim``: sizes.
             - ``form``: ``"layer"`` or ``"heads"``; ``batch_first``; ``inputs``: ``"x"`` one tensor,

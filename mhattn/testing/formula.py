@@ -86,16 +86,24 @@ def _turned(x: Tensor, layout: str, base: float) -> Tensor:
     return torch.stack([one * cos - other * sin, other * cos + one * sin], dim=-1).flatten(-2)
 
 
-def mistakes(
-    right: Formula, parts: Parts, width: int, subject: Subject
-) -> Iterator[tuple[str, Formula]]:
+ORDERS = {
+    "queries and keys exchanged": "kqv",
+    "keys used as values": "qkk",
+    "values used as keys": "qvv",
+    "keys and values exchanged": "qvk",
+    "queries used as values": "qkq",
+    "queries used as keys": "qqv",
+}
+
+
+def mistakes(right: Formula, parts: Parts, subject: Subject) -> Iterator[tuple[str, Formula]]:
     """The formula with one mistake, by its name."""
-    dim, heads = subject.dim, subject.heads
+    dim = subject.dim
     scales = {
         "scale missing": 1.0,
         "scale twice": right.scale**2,
-        "scale of the whole width": width**-0.5,
-        "scale of the number of heads": heads**-0.5,
+        "scale of the whole width": subject.width**-0.5,
+        "scale of the number of heads": subject.heads**-0.5,
         "scale is a product, not a quotient": dim**0.5,
         "scale 1/D": 1 / dim,
         "scale of half a head": (dim / 2) ** -0.5,
@@ -106,35 +114,30 @@ def mistakes(
     yield "softmax over the batch", replace(right, softmax=0)
     yield "softmax missing", replace(right, softmax=None)
     yield "groups in the wrong order", replace(right, groups="tile")
-    orders = {
-        "queries and keys exchanged": "kqv",
-        "keys used as values": "qkk",
-        "values used as keys": "qvv",
-        "keys and values exchanged": "qvk",
-        "queries used as values": "qkq",
-        "queries used as keys": "qqv",
-    }
-    if parts.q.shape == parts.k.shape == parts.v.shape:
-        yield from ((name, replace(right, order=order)) for name, order in orders.items())
-    elif parts.k.shape == parts.v.shape:
-        yield "keys used as values", replace(right, order="qkk")
-        yield "keys and values exchanged", replace(right, order="qvk")
-    for layout in ("halves", "interleaved"):
-        if right.rotary and layout != right.rotary[0]:
-            yield (
-                "rotary pairs in the other layout",
-                replace(right, rotary=(layout, right.rotary[1])),
-            )
-        if not right.rotary and dim % 2 == 0:
-            yield "rotary positions that weren't declared", replace(right, rotary=(layout, 10000.0))
-    if right.rotary:
-        yield "positions are not used", replace(right, rotary=None)
+    for name, order in ORDERS.items():
+        given = dict(zip("qkv", parts.three, strict=True))
+        if all(given[a].shape == given[b].shape for a, b in zip(order, "qkv", strict=True)):
+            yield name, replace(right, order=order)
+    yield from _turns(right, dim)
     if parts.is_flat:
         for how, name in ("view", "by view alone"), ("features", "as (D, H) instead of (H, D)"):
             yield f"heads split {name}", replace(right, split=how)
             yield f"heads merged {name}", replace(right, merge=how)
             yield f"heads split and merged {name}", replace(right, split=how, merge=how)
         yield "no output projection", replace(right, out=False)
+
+
+def _turns(right: Formula, dim: int) -> Iterator[tuple[str, Formula]]:
+    if right.rotary is None:
+        for layout in ("halves", "interleaved") if dim % 2 == 0 else ():
+            yield "rotary positions that weren't declared", replace(right, rotary=(layout, 1e4))
+        return
+    layout, base = right.rotary
+    other = "interleaved" if layout == "halves" else "halves"
+    yield "rotary pairs in the other layout", replace(right, rotary=(other, base))
+    yield "positions are not used", replace(right, rotary=None)
+    for else_base in (1e4, 5e5, 1e6):
+        yield f"rotary base {else_base:.0f}", replace(right, rotary=(layout, else_base))
 
 
 def runs(subject: Subject) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any], Tensor | None]]:
@@ -221,7 +224,7 @@ def _diagnosis(
         views["not causal"] = None
     for parts in options:
         for view, sees in views.items():
-            trials = list(mistakes(right, parts, subject.width, subject))
+            trials = list(mistakes(right, parts, subject))
             trials = ([(view, right)] if view else []) + trials
             for name, wrong in trials:
                 try:
@@ -281,10 +284,8 @@ def weights(subject: Subject) -> Found:
                 "weights", name, f"weights have the shape {tuple(given.shape)}", "(B, H, L, S)"
             )
             return
-        if (given < -1e-9).any() or (
-            not (sums := (given.sum(-1) - 1).abs().max().item()) <= subject.tolerance
-            and not c.sinks
-        ):
+        sums = (given.sum(-1) - 1).abs().max().item()
+        if (given < -1e-9).any() or (not sums <= subject.tolerance and not c.sinks):
             yield Finding(
                 "weights",
                 name,

@@ -40,7 +40,7 @@ def shape(subject: Subject) -> Found:
 def repeat(subject: Subject) -> Found:
     """In evaluation, the same call gives the same output."""
     inputs = subject.draw(6, seed=2)
-    for options in [{}, {"causal": True}] if isinstance(subject.calls.causal, str) else [{}]:
+    for options in subject.ways:
         one = subject(*inputs, seed=1, **options).output
         for seed in (2, 3, 4):
             gap = apart(subject, one, subject(*inputs, seed=seed, **options).output).max().item()
@@ -77,7 +77,7 @@ def shares(subject: Subject) -> list[float]:
 def dropout(subject: Subject) -> Found:
     """In training some weights are dropped, and the mean over many calls is evaluation's output."""
     need(shares(subject), "no dropout")
-    options = {"causal": True} if isinstance(subject.calls.causal, str) else {}
+    options = subject.usual
     inputs = subject.draw(5, batch=2, seed=3)
     with torch.no_grad():
         exact = subject(*inputs, **options).output.double()
@@ -196,7 +196,7 @@ def constant_values(subject: Subject) -> Found:
     else:
         inputs[2] = inputs[2][..., :1, :].expand_as(inputs[2]).contiguous()
     need(c.inputs != "x" or not _is_block(subject), "a block")
-    for options in [{}, {"causal": True}] if isinstance(c.causal, str) else [{}]:
+    for options in subject.ways:
         found = subject(*inputs, **options).output
         one = found[..., :1, :].expand_as(found)
         if subject.is_heads:

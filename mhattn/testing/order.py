@@ -118,62 +118,41 @@ def lengths(subject: Subject) -> Found:
     """Any number of queries and keys is taken, and no call depends on an earlier one."""
     pairs = [(5, 8), (8, 5), (1, 6), (1, 1)] if subject.takes_two else [(1,), (8,), (5,)]
     for each in pairs:
-        inputs = subject.draw(*each, seed=1)
+        did = f"{each[0]} queries, {each[-1]} keys"
         try:
-            found = subject(*inputs).output
+            found = subject(*subject.draw(*each, seed=1)).output
         except Exception as error:
-            yield Finding(
-                "lengths",
-                f"{each[0]} queries, {each[-1]} keys",
-                f"{type(error).__name__}: {error}"[:150],
-                "an output",
-            )
+            yield Finding("lengths", did, f"{type(error).__name__}: {error}"[:150], "an output")
             return
         if found.shape[-2] != each[0]:
-            yield Finding(
-                "lengths",
-                f"{each[0]} queries, {each[-1]} keys",
-                f"{found.shape[-2]} outputs",
-                f"{each[0]} outputs",
-            )
+            got = f"{found.shape[-2]} outputs"
+            yield Finding("lengths", did, got, f"{each[0]} outputs")
             return
-    asked = {"causal": True} if isinstance(subject.calls.causal, str) else {}
-    layer = subject.layer
-    fresh = (
-        Subject(copy.deepcopy(layer), subject.calls)
-        if isinstance(layer, torch.nn.Module)
-        else subject
-    )
-    for each in ((6,), (6,), (9,), (3,), (9,), (6,)):
-        inputs = subject.draw(*each, batch=2, seed=each[0])
-        alone = (
-            Subject(copy.deepcopy(fresh.layer), subject.calls) if fresh is not subject else subject
-        )
-        gap = (
-            apart(subject, alone(*inputs, **asked).output, subject(*inputs, **asked).output)
-            .max()
-            .item()
-        )
-        if not gap <= subject.tolerance:
-            yield Finding(
-                "lengths",
-                f"length {each[0]} after other lengths, and in a fresh copy",
-                f"outputs differ by {said(gap)} of their usual size",
-                "a call knows nothing of earlier ones",
-            )
-            return
+    if not isinstance(subject.layer, torch.nn.Module):
+        return
+    for options in subject.ways:
+        fresh = copy.deepcopy(subject.layer)
+        for length in (6, 6, 9, 3, 9, 6):
+            inputs = subject.draw(length, batch=2, seed=length)
+            alone = Subject(copy.deepcopy(fresh), subject.calls, subject.forms)
+            one, other = alone(*inputs, **options).output, subject(*inputs, **options).output
+            gap = apart(subject, one, other).max().item()
+            if not gap <= subject.tolerance:
+                did = f"length {length} after other lengths, and in a fresh copy"
+                got = f"outputs differ by {said(gap)} of their usual size"
+                yield Finding("lengths", did, got, "a call knows nothing of earlier ones")
+                return
 
 
 @check("batch", "shapes-in-depth/#mixing")
 def batch(subject: Subject) -> Found:
     """A sequence's output depends on no other sequence of the batch."""
-    asked = {"causal": True} if isinstance(subject.calls.causal, str) else {}
     for mode, _, _ in modes(subject):
         inputs = subject.draw(5, seed=2)
         others = subject.draw(5, seed=3)
         mixed = [torch.cat([a[:1], b[1:2], a[2:]]) for a, b in zip(inputs, others, strict=True)]
         mixed = mixed if subject.is_heads else [mixed[0]] * 3
-        for options in [{}, asked] if asked else [{}]:
+        for options in subject.ways:
             gap = apart(
                 subject, subject(*inputs, **options).output, subject(*mixed, **options).output
             )
@@ -187,11 +166,10 @@ def batch(subject: Subject) -> Found:
                     "the others stay",
                 )
                 return
+    inputs = subject.draw(5, seed=2)
     whole = subject(*inputs).output
     for b in range(3):
-        alone = subject(
-            *([x[b : b + 1] for x in inputs] if subject.is_heads else [inputs[0][b : b + 1]] * 3)
-        ).output
+        alone = subject(*subject.three([x[b : b + 1] for x in inputs])).output
         away = apart(subject, whole[b : b + 1], alone).max().item()
         if not away <= subject.tolerance:
             yield Finding(

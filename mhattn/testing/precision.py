@@ -1,12 +1,14 @@
 """Checks of precision: large scores, sixteen and sixty-four bits, gradients."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.probes import apart, said
+from mhattn.testing.probes import said
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
-from mhattn.testing.subject import Subject
+from mhattn.testing.subject import Skip, Subject
 
 __all__: list[str] = []
 
@@ -16,7 +18,7 @@ def overflow(subject: Subject) -> Found:
     """Large scores give finite outputs and gradients."""
     for size in (10.0, 40.0):
         inputs = [x.requires_grad_() for x in subject.draw(6, seed=7, size=size)]
-        options = {"causal": True} if isinstance(subject.calls.causal, str) else {}
+        options = subject.usual
         found = subject(*inputs, **options).output
         if not found.isfinite().all():
             yield Finding(
@@ -42,72 +44,42 @@ def overflow(subject: Subject) -> Found:
 def half(subject: Subject) -> Found:
     """In float16 and bfloat16 outputs are finite, keep their type, and are near the exact ones."""
     c = subject.calls
-    need(
-        isinstance(subject.layer, nn.Module) or c.dtype == torch.float32,
-        "another type was asked for",
-    )
+    needs_two = isinstance(subject.layer, nn.Module) or c.dtype == torch.float32
+    need(needs_two, "another type was asked for")
     for dtype in (torch.bfloat16, torch.float16):
         for size in (1.0, 6.0):
-            other = subject.in_dtype(dtype)
-            inputs = other.draw(12, seed=8, size=size)
-            options = {"causal": True} if isinstance(c.causal, str) else {}
-            try:
-                with torch.no_grad():
-                    found = other(*inputs, **options).output
-            except RuntimeError as error:
-                yield Finding(
-                    "half",
-                    str(dtype),
-                    f"RuntimeError: {str(error).splitlines()[0][:100]}",
-                    "an output",
-                    level="note",
-                )
-                return
-            if found.dtype != dtype:
-                yield Finding("half", str(dtype), f"output {found.dtype}", str(dtype))
-                return
-            if not found.isfinite().all():
-                yield Finding(
-                    "half",
-                    f"{dtype}, tokens of size {size:.0f}",
-                    "NaN or infinity",
-                    "finite numbers",
-                )
-                return
-            if size == 1.0:
-                with torch.no_grad():
-                    exact = subject(*_to(inputs, c.dtype), **options).output
-                gap = (
-                    exact.double() - found.double()
-                ).square().mean().sqrt() / exact.double().square().mean().sqrt()
-                limit = 24 * torch.finfo(dtype).eps
-                if gap > limit:
-                    yield Finding(
-                        "half",
-                        f"{dtype}, 12 tokens",
-                        f"outputs are off by {said(gap.item())}",
-                        f"within {said(limit)}",
-                    )
-                    return
+            inputs = subject.in_dtype(dtype).draw(12, seed=8, size=size)
+            did = f"{dtype}, tokens of size {size:.0f}"
+            limit = 24 * torch.finfo(dtype).eps if size == 1 else torch.inf
+            yield from _halved(subject, dtype, inputs, did, limit, **subject.usual)
     if c.mask and subject.forms.get("mask"):
-        other = subject.in_dtype(torch.float16)
+        inputs = subject.in_dtype(torch.float16).draw(6, seed=9)
         mask = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril()
-        inputs = other.draw(6, seed=9)
-        try:
-            found = other(*inputs, mask=mask).output
-        except RuntimeError as error:
-            yield Finding(
-                "half",
-                "float16 with a mask",
-                f"RuntimeError: {str(error).splitlines()[0][:100]}",
-                "an output",
-            )
-            return
-        exact = subject(*_to(inputs, c.dtype), mask=mask).output
-        if not found.isfinite().all() or apart(subject, exact, found).max() > 0.3:
-            yield Finding(
-                "half", "float16 with a mask", "NaN, or far from float32", "as in float32"
-            )
+        yield from _halved(subject, torch.float16, inputs, "float16 with a mask", 0.1, mask=mask)
+
+
+def _halved(
+    subject: Subject, dtype: torch.dtype, inputs: list[Tensor], did: str, limit: float, **asked: Any
+) -> Found:
+    try:
+        with torch.no_grad():
+            found = subject.in_dtype(dtype)(*inputs, **asked).output
+    except RuntimeError as error:
+        level = "error" if "mask" in asked else "note"
+        got = f"RuntimeError: {str(error).splitlines()[0][:100]}"
+        yield Finding("half", did, got, "an output", level=level)
+        return
+    if found.dtype != dtype:
+        yield Finding("half", did, f"output {found.dtype}", str(dtype))
+    elif not found.isfinite().all():
+        yield Finding("half", did, "NaN or infinity", "finite numbers")
+    else:
+        with torch.no_grad():
+            exact = subject(*_to(inputs, subject.calls.dtype), **asked).output.double()
+        away = (exact - found).norm() / exact.norm()
+        if away > limit:
+            got = f"outputs are off by {said(away.item())}"
+            yield Finding("half", did, got, f"within {said(limit)}")
 
 
 def _to(inputs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
@@ -125,8 +97,7 @@ def double(subject: Subject) -> Found:
         yield Finding("double", "float64", f"output {found.dtype}", "float64", level="note")
         return
     nudged = [x + 1e-9 * torch.ones_like(x) * (1 + torch.arange(x.shape[-1])) for x in inputs]
-    nudged = nudged if subject.is_heads else [nudged[0]] * 3
-    steps = (exact(*nudged).output - found).abs().max().item()
+    steps = (exact(*subject.three(nudged)).output - found).abs().max().item()
     if steps == 0 or steps > 1e-6:
         yield Finding(
             "double",
@@ -143,7 +114,7 @@ def _exact(subject: Subject) -> tuple[list[Tensor], Subject]:
     try:
         exact(*inputs)
     except Exception as error:
-        need(False, f"doesn't run in float64: {str(error).splitlines()[0][:90]}")
+        raise Skip(f"doesn't run in float64: {str(error).splitlines()[0][:90]}") from error
     return inputs, exact
 
 
@@ -151,62 +122,46 @@ def _exact(subject: Subject) -> tuple[list[Tensor], Subject]:
 def gradients(subject: Subject) -> Found:
     """Gradients reach every input and matrix, and equal finite differences."""
     inputs, exact = _exact(subject)
-    options = {"causal": True} if isinstance(subject.calls.causal, str) else {}
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    leaves = leaves if subject.is_heads else [leaves[0]] * 3
+    leaves = subject.three([x.clone().requires_grad_() for x in inputs])
     named: dict[str, Tensor] = {}
     if isinstance(exact.layer, nn.Module):
         named |= {n: p for n, p in exact.layer.named_parameters() if p.requires_grad}
     names = ("query", "key", "value") if subject.is_heads else ("input",)
     named |= dict(zip(names, leaves, strict=False))
-    output = exact(*leaves, **options).output
+    output = exact(*leaves, **subject.usual).output
     if not output.requires_grad:
-        yield Finding(
-            "gradients",
-            "called with gradients on",
-            "the output has none",
-            "a graph from output to inputs",
-        )
+        got = "the output has none"
+        yield Finding("gradients", "called with gradients on", got, "from output to inputs")
         return
     source = torch.Generator().manual_seed(3)
     direction = torch.randn(output.shape, generator=source, dtype=torch.float64).to(output.device)
     grads = torch.autograd.grad(output, list(named.values()), direction, allow_unused=True)
-    used = {name for name in named}
     for (name, x), grad in zip(named.items(), grads, strict=True):
         step = torch.randn(x.shape, generator=source, dtype=torch.float64).to(x.device)
-        with torch.no_grad():
-            sides = []
-            for by in (1e-5, -1e-5):
-                x += by * step
-                sides.append((exact(*leaves, **options).output * direction).sum().item())
-                x -= by * step
-        slope = (sides[0] - sides[1]) / 2e-5
+        slope = _slope(exact, leaves, x, step, direction)
         claimed = 0.0 if grad is None else (grad * step).sum().item()
-        usual = max(1.0, abs(slope), direction.abs().sum().item() / 30)
-        if abs(slope - claimed) > 2e-5 * usual:
-            yield Finding(
-                "gradients",
-                f"{name} was moved a little",
-                f"its gradient says {said(claimed)}, the output {said(slope)}",
-                "the same: nothing is detached",
-            )
+        did = f"{name} was moved a little"
+        if abs(slope - claimed) > 2e-5 * max(1.0, abs(slope), direction.abs().sum().item() / 30):
+            got = f"its gradient says {said(claimed)}, the output {said(slope)}"
+            yield Finding("gradients", did, got, "the same: nothing is detached")
             return
-        if (
-            slope == 0
-            and claimed == 0
-            and x.ndim > 1
-            and name in used
-            and not _may_rest(name, subject)
-        ):
-            yield Finding(
-                "gradients",
-                f"{name} was moved a little",
-                "the output did not move",
-                "every matrix is used",
-            )
+        if slope == claimed == 0 and x.ndim > 1 and not _may_rest(name):
+            yield Finding("gradients", did, "the output did not move", "every matrix is used")
             return
 
 
-def _may_rest(name: str, subject: Subject) -> bool:
+def _slope(exact: Subject, leaves: list[Tensor], x: Tensor, step: Tensor, along: Tensor) -> float:
+    """How fast the output moves along a direction as x moves by steps."""
+    sides = []
+    with torch.no_grad():
+        before = x.clone()
+        for by in (1e-5, -1e-5):
+            x.copy_(before + by * step)
+            sides.append((exact(*leaves, **exact.usual).output * along).sum().item())
+        x.copy_(before)
+    return (sides[0] - sides[1]) / 2e-5
+
+
+def _may_rest(name: str) -> bool:
     """Tables of positions that are longer than the text, and the like."""
     return "pos" in name or "rel" in name or "bias" in name

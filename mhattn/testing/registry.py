@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Skip, Subject
 
-__all__ = ["CHECKS", "PAGES", "Check", "Found", "check", "need"]
+__all__: list[str] = []
 
 Found = Iterator[Finding]
 

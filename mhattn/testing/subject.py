@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from mhattn.testing.calls import Calls, describe, signature
 
-__all__ = ["Out", "Skip", "Subject"]
+__all__: list[str] = []
 
 
 class Skip(Exception):
@@ -70,6 +70,20 @@ class Subject:
     @property
     def width(self) -> int:
         return self.calls.embed_dim or self.heads * self.dim
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """Ask for causal attention, if one has to ask."""
+        return {"causal": True} if isinstance(self.calls.causal, str) else {}
+
+    @property
+    def ways(self) -> list[dict[str, Any]]:
+        """As it is called plainly, and causal, if one has to ask."""
+        return [{}, self.usual] if self.usual else [{}]
+
+    def three(self, inputs: list[Tensor]) -> list[Tensor]:
+        """For a layer, the first of them three times: one sequence."""
+        return inputs if self.is_heads else [inputs[0]] * 3
 
     @property
     def takes_two(self) -> bool:

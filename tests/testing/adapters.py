@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 
-def visible(mask: Tensor | None, L: int, S: int, *, causal: bool, window: int | None) -> Tensor | None:
+def visible(
+    mask: Tensor | None, L: int, S: int, *, causal: bool, window: int | None
+) -> Tensor | None:
     """What each query may see, ``(B, H, L, S)`` or less; None: everything."""
     seen = mask
     if causal:
@@ -30,12 +32,17 @@ def added(seen: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 class Adapted(nn.Module):
-    """Common to all: how masks are given, what is asked besides, and what is taken of the answer."""
+    """Common to all: how masks are given, what else is asked, and what of the answer is taken."""
 
     def __init__(self, layer, *, mask_name="attention_mask", booleans=False, weights_at=1, **asked):
         super().__init__()
         self.layer = layer
-        self.mask_name, self.booleans, self.weights_at, self.asked = mask_name, booleans, weights_at, asked
+        self.mask_name, self.booleans, self.weights_at, self.asked = (
+            mask_name,
+            booleans,
+            weights_at,
+            asked,
+        )
 
     def call(self, *inputs, seen, dtype, need_weights=False, **options):
         if seen is not None:

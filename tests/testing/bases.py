@@ -216,7 +216,9 @@ class Cache:
         if self.key is not None:
             key = torch.cat([self.key, key], dim=2)
             value = torch.cat([self.value, value], dim=2)
-        self.key, self.value = (key, value) if keep is None else (key[:, :, -keep:], value[:, :, -keep:])
+        self.key, self.value = (
+            (key, value) if keep is None else (key[:, :, -keep:], value[:, :, -keep:])
+        )
         return key, value
 
     def crop(self, length):
@@ -249,7 +251,9 @@ class Decoder(Layer):
         return torch.arange(start, start + x.shape[1])
 
     def angles(self, positions, dtype):
-        steps = self.base ** (-torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim)
+        steps = self.base ** (
+            -torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim
+        )
         angles = positions[..., None].double() * steps  # (..., L, D / 2)
         angles = angles if angles.ndim == 2 else angles[:, None]
         return angles if dtype == torch.float64 else angles.float()

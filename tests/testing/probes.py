@@ -32,7 +32,9 @@ def equal(x, y):
     if len(x) != len(y):
         return False
     return all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.allclose(a, b, 1e-5, 1e-6, equal_nan=True)
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and torch.allclose(a, b, 1e-5, 1e-6, equal_nan=True)
         for a, b in zip(x, y, strict=True)
     )
 
@@ -42,7 +44,9 @@ def tried(call, *inputs, **options):
     torch.manual_seed(5)
     try:
         found = call(*inputs, **options)
-        parts = [found] if isinstance(found, Tensor) else [x for x in found if isinstance(x, Tensor)]
+        parts = (
+            [found] if isinstance(found, Tensor) else [x for x in found if isinstance(x, Tensor)]
+        )
         leaves = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
         grads = []
         if leaves and parts[0].requires_grad:
@@ -70,7 +74,13 @@ def masks(B, H, L, S):
     blind[L // 2] = False
     late = torch.ones(L, S, dtype=torch.bool)
     late[:, : min(5, S - 1)] = False
-    found = {"pairs": drawn(), "batch": drawn(B, 1), "heads": drawn(B, H), "blind": blind, "late": late}
+    found = {
+        "pairs": drawn(),
+        "batch": drawn(B, 1),
+        "heads": drawn(B, H),
+        "blind": blind,
+        "late": late,
+    }
     return found | {"floats": torch.zeros(L, S).masked_fill(~found["pairs"], -torch.inf)}
 
 
@@ -81,7 +91,9 @@ def of_function(attend, how):
     def drawn(B, L, S, size=1.0, dtype=torch.float32):
         source = torch.Generator().manual_seed(L + 100 * S)
         shapes = (B, H, L, D), (B, G, S, D), (B, G, S, D)
-        return [(size * torch.randn(*x, generator=source)).to(dtype).requires_grad_() for x in shapes]
+        return [
+            (size * torch.randn(*x, generator=source)).to(dtype).requires_grad_() for x in shapes
+        ]
 
     pairs = [(L, L) for L in LENGTHS] + [(1, 6), (3, 7)]
     for B in (1, 3):
@@ -133,7 +145,9 @@ def of_layer(layer, how):
             for L in LENGTHS:
                 found[f"plain {training} {B} {L}"] = tried(layer, drawn(B, L))
                 if causal:
-                    found[f"causal {training} {B} {L}"] = tried(layer, drawn(B, L), **{causal: True})
+                    found[f"causal {training} {B} {L}"] = tried(
+                        layer, drawn(B, L), **{causal: True}
+                    )
         found[f"again {training}"] = tried(layer, 2 * drawn(3, 9))
         if "key" in takes:
             for L, S in ((5, 5), (5, 15), (3, 7)):
@@ -149,7 +163,10 @@ def of_layer(layer, how):
                     found[f"padding {kind} {L} {training}"] = tried(layer, x, **options)
                     options[causal] = True
                     found[f"padding {kind} {L} causal {training}"] = tried(layer, x, **options)
-                    options |= {causal: False, "attn_mask": torch.ones(L, L, dtype=torch.bool).tril(1)}
+                    options |= {
+                        causal: False,
+                        "attn_mask": torch.ones(L, L, dtype=torch.bool).tril(1),
+                    }
                     found[f"padding {kind} {L} mask {training}"] = tried(layer, x, **options)
         for of_weights in ({}, {causal: True}) if "need_weights" in takes else ():
             found[f"weights {of_weights} {training}"] = tried(
@@ -166,9 +183,7 @@ def of_layer(layer, how):
                 found[f"ids {kind} {training}"] = tried(layer, drawn(3, 9), position_ids=ids)
         if "documents" in takes:
             packs = [[0] * 4 + [1] * 5, [0] * 2 + [1] * 3 + [2] * 4, [0, 1, 2, 2, 3, 3, 3, 3, 3]]
-            found[f"packed {training}"] = tried(
-                layer, drawn(3, 9), documents=torch.tensor(packs)
-            )
+            found[f"packed {training}"] = tried(layer, drawn(3, 9), documents=torch.tensor(packs))
         for name in {"cache", "past"} & set(takes):
             found |= of_cache(layer, name, how.get("new_cache"), drawn)
     layer.eval()
@@ -193,7 +208,10 @@ def of_cache(layer, name, new_cache, drawn):
                     if new_cache is None and not isinstance(out, str):
                         out = layer(drawn(3, size, at + round_), **{name: cache})
                         cache = out[1]
-                        found[f"cache {round_} {chunks} {at}"] = [*found[f"cache {round_} {chunks} {at}"], *out[1]]
+                        found[f"cache {round_} {chunks} {at}"] = [
+                            *found[f"cache {round_} {chunks} {at}"],
+                            *out[1],
+                        ]
                 if new_cache and sum(chunks) > 6:
                     tried(cache.crop, 5)
                     found[f"crop {round_} {chunks}"] = tried(layer, drawn(3, 2), **{name: cache})

@@ -1,4 +1,4 @@
-"""The doctor is held to account: it finds every mutant for its own reason, and nothing in right layers.
+"""The doctor is held to account: every mutant is found for its own reason, no right layer.
 
 ``python tests/testing/test_doctor.py`` prints what it misses and where it raises a false alarm.
 """
@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 from mutants import MUTANTS
-from right import RIGHT
+from rights import RIGHT
 
 from mhattn.testing import check_attention
 
@@ -67,9 +67,13 @@ def main():
             print(f"MISSED {mutant.name} ({where}), wanted {mutant.found_by}; {took:.1f} s")
         elif not reasons:
             got = [finding.check for finding in report.errors]
-            print(f"OTHER {mutant.name} ({where}), wanted {mutant.found_by}, got {got}; {took:.1f} s")
+            print(
+                f"OTHER {mutant.name} ({where}), wanted {mutant.found_by}, got {got}; {took:.1f} s"
+            )
         elif mutant.says not in " ".join(str(finding) for finding in reasons):
-            print(f"UNSAID {mutant.name} ({where}): {mutant.says!r} not in {[f.got for f in reasons]}")
+            print(
+                f"UNSAID {mutant.name} ({where}): {mutant.says!r} not in {[f.got for f in reasons]}"
+            )
         else:
             continue
         misses += 1

@@ -1,4 +1,4 @@
-"""The bases of the mutants are right, by PyTorch; and each mutant behaves otherwise than its base."""
+"""The bases of the mutants are right, by PyTorch; each mutant behaves otherwise than its base."""
 
 import functools
 
@@ -145,9 +145,7 @@ def test_every_mutant_differs_from_what_it_was_made_of(mutant):
     asked = {name: mutant.how[name] for name in ("num_heads", "num_kv_heads") if name in mutant.how}
     if "new_cache" in mutant.how:
         asked["new_cache"] = bases.Cache
-    right = right_behaviour(
-        mutant.right, tuple(sorted(mutant.sizes.items())), tuple(asked.items())
-    )
+    right = right_behaviour(mutant.right, tuple(sorted(mutant.sizes.items())), tuple(asked.items()))
     wrong = probes.behaviour(built(mutant.make), mutant.how)
     assert probes.different(right, wrong)
 

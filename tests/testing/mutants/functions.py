@@ -117,7 +117,11 @@ class ValuesAsKeys(Attend):
 @broken("queries and keys exchanged", "formula lengths", says="queries and keys exchanged")
 class Exchanged(Attend):
     def scores(self, query, key):
-        return super().scores(query, key).mT if query.shape == key.shape else super().scores(query, key)
+        return (
+            super().scores(query, key).mT
+            if query.shape == key.shape
+            else super().scores(query, key)
+        )
 
 
 @broken("keys reshaped, not transposed", "formula")

@@ -1,13 +1,12 @@
 """Layers whose projections, heads, dropout, weights or batch are wrong."""
 
 import torch
-from bases import Fused, Layer
+from bases import Layer
 from torch import nn
 
 from mutants.registry import broken
 
 GROUPED = {"embed_dim": 24, "num_heads": 6, "num_kv_heads": 2}
-DROPOUT = {"dropout": 0.3}
 
 
 @broken("layer: the scale is missing", "formula", says="scale missing")
@@ -100,7 +99,9 @@ class MergedBackwards(Layer):
         return super().merge(heads.flip(1))
 
 
-@broken("layer: groups tiled, not repeated", "formula", says="groups in the wrong order", sizes=GROUPED)
+@broken(
+    "layer: groups tiled, not repeated", "formula", says="groups in the wrong order", sizes=GROUPED
+)
 class Tiled(Layer):
     def spread(self, x, query):
         return x.repeat(1, query.shape[1] // x.shape[1], 1, 1)
@@ -164,7 +165,7 @@ class Residual(Layer):
 @broken("queries through the keys' matrix", "formula gradients")
 class QueriesAsKeys(Layer):
     def project(self, query, key, value):
-        q, k, v = super().project(query, key, value)
+        _, k, v = super().project(query, key, value)
         return self.split(self.k_proj(query)), k, v
 
 
@@ -175,19 +176,26 @@ class KeysForValues(Layer):
         return q, v, k
 
 
-@broken("cross-attention: queries and memory exchanged", "shape formula lengths order queries-apart")
+@broken(
+    "cross-attention: queries and memory exchanged", "shape formula lengths order queries-apart"
+)
 class MemoryAsks(Layer):
     def project(self, query, key, value):
         return super().project(key, query, query)
 
 
-@broken("cross-attention: values from the queries, if sizes fit", "formula lengths order queries-apart")
+@broken(
+    "cross-attention: values from the queries, if sizes fit", "formula lengths order queries-apart"
+)
 class OwnValues(Layer):
     def project(self, query, key, value):
         return super().project(query, key, query if query.shape == value.shape else value)
 
 
-@broken("cross-attention: equal sizes are taken for self-attention", "formula lengths order queries-apart")
+@broken(
+    "cross-attention: equal sizes are taken for self-attention",
+    "formula lengths order queries-apart",
+)
 class OwnKeys(Layer):
     def project(self, query, key, value):
         same = query.shape == key.shape
@@ -213,7 +221,10 @@ class SwallowsBatch(Layer):
     def project(self, query, key, value):
         q, k, v = self.q_proj(query), self.k_proj(key), self.v_proj(value)
         L = query.shape[1]
-        return tuple(x.view(-1, L, x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2) for x in (q, k, v))
+        return tuple(
+            x.view(-1, L, x.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
+            for x in (q, k, v)
+        )
 
 
 @broken("the batch is taken for the length", "batch")
@@ -263,165 +274,3 @@ class BatchNorm(Layer):
 class Flipped(Layer):
     def split_values(self, x):
         return self.split(x.flip(0))
-
-
-@broken("dropout in evaluation", "dropout repeat", sizes=DROPOUT)
-class DropsInEval(Layer):
-    def drop(self, weights):
-        return nn.functional.dropout(weights, self.dropout)
-
-
-@broken("dropout that is never applied", "dropout", sizes=DROPOUT)
-class NeverDrops(Layer):
-    def drop(self, weights):
-        return weights
-
-
-@broken("dropout in evaluation only", "dropout repeat", sizes=DROPOUT)
-class DropsTheWrongWay(Layer):
-    def drop(self, weights):
-        return nn.functional.dropout(weights, self.dropout, not self.training)
-
-
-@broken("dropout of the scores", "dropout", sizes=DROPOUT)
-class DropsScores(Layer):
-    def hide(self, scores, seen):
-        return super().hide(nn.functional.dropout(scores, self.dropout, self.training), seen)
-
-    def drop(self, weights):
-        return weights
-
-
-@broken("dropout without making up for it", "dropout", sizes=DROPOUT)
-class DropsUnscaled(Layer):
-    def drop(self, weights):
-        return weights * (torch.rand_like(weights) >= self.dropout) if self.training else weights
-
-
-@broken("dropout made up for in evaluation too", "formula constant-values", sizes=DROPOUT)
-class ScaledInEval(Layer):
-    def drop(self, weights):
-        return super().drop(weights) / (1 if self.training else 1 - self.dropout)
-
-
-@broken("the share that is kept is taken for the one dropped", "dropout", sizes={"dropout": 0.1})
-class KeepsTheRest(Layer):
-    def drop(self, weights):
-        return nn.functional.dropout(weights, 1 - self.dropout, self.training)
-
-
-@broken("rows are summed to one again after dropout", "dropout", sizes=DROPOUT)
-class SummedAgain(Layer):
-    def drop(self, weights):
-        weights = super().drop(weights)
-        return weights / weights.sum(dim=-1, keepdim=True).clamp(min=1e-9)
-
-
-@broken("the weights that are returned are the scores", "weights")
-class ReturnsScores(Layer):
-    def shown(self, weights, applied, scores):
-        return scores
-
-
-@broken("the weights that are returned were made before the mask", "weights")
-class BeforeMask(Layer):
-    def scores(self, query, key):
-        self.all = super().scores(query, key)
-        return self.all
-
-    def shown(self, weights, applied, scores):
-        return self.all.softmax(dim=-1)
-
-
-@broken("the heads of the returned weights are in another order", "weights")
-class WeightsTurned(Layer):
-    def shown(self, weights, applied, scores):
-        return applied.roll(1, dims=1)
-
-
-@broken("the first head's weights are returned for all", "weights")
-class FirstWeights(Layer):
-    def shown(self, weights, applied, scores):
-        return applied[:, :1].expand_as(applied)
-
-
-@broken("the mean of the heads is returned for each", "weights")
-class MeanWeights(Layer):
-    def shown(self, weights, applied, scores):
-        return applied.mean(dim=1, keepdim=True).expand_as(applied)
-
-
-@broken("the returned weights are transposed", "weights")
-class WeightsTransposed(Layer):
-    def shown(self, weights, applied, scores):
-        return applied.mT
-
-
-@broken("the weights of the call before are returned", "weights")
-class WeightsOfBefore(Layer):
-    last = None
-
-    def shown(self, weights, applied, scores):
-        before, self.last = self.last, applied.detach()
-        return applied if before is None or before.shape != applied.shape else before
-
-
-@broken("the returned weights have another temperature", "weights")
-class WeightsOfOtherScale(Layer):
-    def shown(self, weights, applied, scores):
-        return (2 * scores).softmax(dim=-1)
-
-
-@broken("asked for weights, it is not causal", "weights future")
-class WeightsNotCausal(Layer):
-    def forward(
-        self, query, key=None, value=None, attn_mask=None, is_causal=False, need_weights=False
-    ):
-        causal = is_causal and not need_weights
-        return super().forward(query, key, value, attn_mask, None, causal, need_weights)
-
-
-@broken("asked for weights, it has no scale", "weights")
-class WeightsUnscaled(Layer):
-    asked = False
-
-    def forward(
-        self, query, key=None, value=None, attn_mask=None, is_causal=False, need_weights=False
-    ):
-        self.asked = need_weights
-        return super().forward(query, key, value, attn_mask, None, is_causal, need_weights)
-
-    def scale(self, query):
-        return 1.0 if self.asked else super().scale(query)
-
-
-@broken("fused: cut along the length", "formula future")
-class CutAlongLength(Fused):
-    def pieces(self, x, B, L):
-        return x.view(B, 3, self.num_heads, L, self.head_dim).unbind(1)
-
-
-@broken("fused: the queries' piece twice", "formula gradients")
-class QueriesTwice(Fused):
-    def pieces(self, x, B, L):
-        q, _, v = super().pieces(x, B, L)
-        return q, q, v
-
-
-@broken("fused: the scale of the three widths", "formula")
-class ScaleOfThree(Fused):
-    def scale(self, query):
-        return (3 * self.embed_dim) ** -0.5
-
-
-@broken("fused: heads merged by view", "formula future", says="heads merged by view")
-class FusedMerged(Fused):
-    def merge(self, heads):
-        B, H, L, D = heads.shape
-        return heads.reshape(B, L, H * D)
-
-
-@broken("fused: a leak in evaluation", "future")
-class FusedLeak(Fused):
-    def seen(self, query, key, attn_mask, padding, is_causal):
-        return super().seen(query, key, attn_mask, padding, is_causal and self.training)

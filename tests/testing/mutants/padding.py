@@ -39,7 +39,9 @@ class IgnoredIfCausal(Layer):
 @broken("padding is ignored beside a mask", "padding mask-and-causal mask")
 class IgnoredBesideMask(Layer):
     def seen(self, query, key, attn_mask, padding, is_causal):
-        return super().seen(query, key, attn_mask, padding if attn_mask is None else None, is_causal)
+        return super().seen(
+            query, key, attn_mask, padding if attn_mask is None else None, is_causal
+        )
 
 
 @broken("the first sequence's padding is used for all", "padding batch")
@@ -96,7 +98,11 @@ class AddedAsOnes(Layer):
 @broken("padding lies along the heads", "padding batch")
 class AlongHeads(Layer):
     def real(self, padding):
-        return ~(padding[None, :, None, :] if padding.shape[0] == self.num_heads else padding[:, None, None])
+        return ~(
+            padding[None, :, None, :]
+            if padding.shape[0] == self.num_heads
+            else padding[:, None, None]
+        )
 
 
 @broken("padding lies along the queries' axis", "padding batch lengths")

@@ -121,7 +121,9 @@ class HalfAngles(Decoder):
     def angles(self, positions, dtype):
         steps = self.base ** (-torch.arange(0, self.head_dim, 2).double() / self.head_dim)
         found = positions[..., None].to(dtype) * steps.to(dtype)
-        return (found if found.ndim == 2 else found[:, None]).to(torch.promote_types(dtype, torch.float32))
+        return (found if found.ndim == 2 else found[:, None]).to(
+            torch.promote_types(dtype, torch.float32)
+        )
 
 
 @broken("rotary: positions in the layer's own precision", "positions-half half")
@@ -187,7 +189,11 @@ class Slopes(Layer):
 
     def forward(self, x, position_ids=None):
         q, k, v = self.project(x, x, x)
-        places = torch.arange(x.shape[1])[None] if position_ids is None else torch.atleast_2d(position_ids)
+        places = (
+            torch.arange(x.shape[1])[None]
+            if position_ids is None
+            else torch.atleast_2d(position_ids)
+        )
         slopes = 2.0 ** -torch.arange(1, self.num_heads + 1)
         bias = slopes.view(-1, 1, 1) * self.by_distance(places)[:, None]
         mixed, _ = self.attend(q, k, v, self.causal(x.shape[1], x.shape[1]), bias.to(x.dtype))

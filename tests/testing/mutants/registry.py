@@ -47,9 +47,7 @@ def broken(
     def enter(cls: type) -> type:
         right = cls.__mro__[1]
         asked = how_of(right) | how
-        MUTANTS.append(
-            Mutant(name, cls, right, sizes or {}, tuple(found_by.split()), says, asked)
-        )
+        MUTANTS.append(Mutant(name, cls, right, sizes or {}, tuple(found_by.split()), says, asked))
         return cls
 
     return enter

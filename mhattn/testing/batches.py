@@ -40,6 +40,8 @@ def padding(subject: Subject) -> Found:
         yield from _kept(subject, options)
     if subject.calls.positions != "absolute":
         yield from _alone(subject)
+    if subject.calls.mask and subject.forms.get("mask"):
+        yield from _beside_mask(subject)
 
 
 def _replaced(subject: Subject, options: dict[str, Any], side: str, mode: str) -> Found:
@@ -64,6 +66,11 @@ def _kept(subject: Subject, options: dict[str, Any]) -> Found:
     moved = influence(subject, inputs, padding=real, where=where, size=2.0, **options)
     is_causal = bool(options) or subject.calls.causal is True
     seen = allowed(subject, 7, 7, is_causal=is_causal).to(real.device)
+    late = real[:, :, None] & ~seen & (moved > subject.tolerance)
+    if late.any():
+        b, i, j = pair(late)
+        did, got = f"padding and causal, token {j} was replaced", f"output {i} moved"
+        yield Finding("padding", did, got, "both hold: later tokens stay hidden", f"sequence {b}")
     blind = real[:, None] & real[:, :, None] & seen & (moved < 1e-7)
     if blind.any():
         b, i, j = pair(blind)
@@ -82,6 +89,21 @@ def _alone(subject: Subject) -> Found:
         if not gap <= subject.tolerance:
             did, got = f"sequence {b} alone, and padded", f"real outputs differ by {said(gap)}"
             yield Finding("padding", did, got, "the same to rounding")
+
+
+def _beside_mask(subject: Subject) -> Found:
+    inputs, real = padded(subject)
+    mask = torch.ones(7, 7, dtype=torch.bool, device=real.device).tril(5)
+    asked: dict[str, Any] = {"mask": mask, "padding": real}
+    try:
+        one = subject(*inputs, **asked).output
+    except Exception:  # refuses both, in words
+        return
+    other = subject(*garbage(subject, inputs, real), **asked).output
+    moved = torch.where(real, apart(subject, one, other), 0).max().item()
+    if not moved <= subject.tolerance:
+        did = "a mask and a padding mask were given, and the padding replaced"
+        yield Finding("padding", did, f"real outputs moved by {said(moved)}", "both hold")
 
 
 @check("padding-gradient", "gradients/#hidden")
@@ -110,7 +132,8 @@ def packing(subject: Subject) -> Found:
     """Documents packed in one row don't see each other, and each is as it is alone."""
     c = subject.calls
     need(c.documents, "takes no document numbers")
-    number = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2], device=c.device).expand(3, 9)
+    rows = [[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 2, 2, 2, 2], [0] * 9]
+    number = torch.tensor(rows, device=c.device)
     inputs = subject.draw(9, seed=7)
     where = "keys" if subject.is_heads else "self"
     asked = subject.usual
@@ -120,21 +143,20 @@ def packing(subject: Subject) -> Found:
         b, i, j = pair(other)
         yield Finding(
             "packing",
-            f"token {j} of document {number[0, j]} was replaced",
-            f"output {i} of document {number[0, i]} moved by {said(moved[b, i, j].item())}",
+            f"token {j} of document {number[b, j]} was replaced",
+            f"output {i} of document {number[b, i]} moved by {said(moved[b, i, j].item())}",
             "documents are apart",
         )
         return
     whole = subject(*inputs, documents=number, **asked).output
-    for first, last in ((0, 3), (3, 7), (7, 9)):
-        part = [x[..., first:last, :] for x in inputs]
-        alone = subject(*(part if subject.is_heads else [part[0]] * 3), **asked).output
-        gap = apart(subject, alone, whole[..., first:last, :]).max().item()
+    for b, first, last in ((0, 0, 3), (0, 3, 7), (0, 7, 9), (1, 2, 5), (1, 5, 9), (2, 0, 9)):
+        part = subject.three([x[b : b + 1, ..., first:last, :] for x in inputs])
+        alone = subject(*part, **asked).output
+        gap = apart(subject, alone, whole[b : b + 1, ..., first:last, :]).max().item()
         if not gap <= subject.tolerance:
-            yield Finding(
-                "packing",
+            did, got = (
                 f"tokens {first} to {last - 1} packed, and alone",
-                f"outputs differ by {said(gap)}",
-                "the same: positions begin anew in each document",
+                f"they differ by {said(gap)}",
             )
+            yield Finding("packing", did, got, "the same: positions begin anew in each document")
             return

@@ -25,7 +25,7 @@ def steps(
             at["position_ids"] = torch.arange(start, start + size, device=x.device).expand(
                 len(x), size
             )
-        piece = x[:, start : start + size]
+        piece = x[:, start : start + size].contiguous()
         with torch.no_grad():
             found = subject(piece, piece, piece, cache=cache, **at)
         cache = found.cache
@@ -64,6 +64,7 @@ def cache(subject: Subject) -> Found:
                     f"sequence {b}",
                 )
                 return
+    yield from _twice(subject, x, full)
     other = subject.draw(length, seed=9)[0]
     ours, mine = steps(subject, x, (4,), subject.new_cache())
     steps(subject, other, (4,), subject.new_cache())
@@ -78,6 +79,17 @@ def cache(subject: Subject) -> Found:
         )
 
 
+def _cropped(cache: Any, length: int, seen: int) -> None:
+    """Crop to a length; some caches want how many tokens go, as a negative number."""
+    try:
+        cache.crop(length)
+    except (TypeError, ValueError):
+        try:
+            cache.crop(length - seen)
+        except Exception as error:
+            raise Skip(f"can't be cropped: {error}") from error
+
+
 @check("cache-crop", "kv-cache/#traps")
 def cache_crop(subject: Subject) -> Found:
     """After cropping, a cache continues as if the dropped tokens had never come."""
@@ -90,7 +102,7 @@ def cache_crop(subject: Subject) -> Found:
     x, other = subject.draw(9, seed=8)[0], subject.draw(9, seed=10)[0]
     spliced = torch.cat([x[:, :5], other[:, 5:]], 1)
     _, kept = steps(subject, x, (9,), subject.new_cache())
-    kept.crop(5)
+    _cropped(kept, 5, 9)
     got, _ = steps(subject, spliced, (1, 1, 2), kept, start=5)
     full, _ = steps(subject, spliced, (9,), subject.new_cache())
     if not (gap := apart(subject, full[:, 5:], got).max().item()) <= subject.tolerance:
@@ -100,6 +112,21 @@ def cache_crop(subject: Subject) -> Found:
             f"outputs differ by {said(gap)}",
             "those of the new text",
         )
+
+
+def _twice(subject: Subject, x: Tensor, full: Tensor) -> Found:
+    """A cache that is returned, not changed, may be continued twice."""
+    _, past = steps(subject, x, (4,), subject.new_cache())
+    if not isinstance(past, tuple | list | Tensor):
+        return
+    for number in ("once", "a second time"):
+        got, _ = steps(subject, x, (1,), past, start=4)
+        gap = apart(subject, full[:, 4:5], got).max().item()
+        if not gap <= subject.tolerance:
+            did = f"4 tokens, and a fifth {number} with the same cache"
+            what = "a returned cache stays as it is"
+            yield Finding("cache", did, f"output 4 differs by {said(gap)}", what)
+            return
 
 
 @check("relative", "positions/#turned", positions_half="positions/#traps")
@@ -112,18 +139,38 @@ def relative(subject: Subject) -> Found:
     asked = subject.usual
     at = torch.arange(6, device=c.device).expand(3, 6)
     one = subject(*x, position_ids=at, **asked).output
-    for by, size in ((1, 1.0), (100, 1.0), (3000, 20.0)):
-        gap = apart(subject, one, subject(*x, position_ids=at + by, **asked).output).max().item()
+    for by, later, size in (
+        ("1", torch.tensor(1), 1.0),
+        ("1, 5 and 0", torch.tensor([[1], [5], [0]]), 1.0),
+        ("100", torch.tensor(100), 1.0),
+        ("3000", torch.tensor(3000), 20.0),
+    ):
+        try:
+            moved = subject(*x, position_ids=at + later.to(c.device), **asked).output
+        except IndexError:  # its table ends
+            break
+        gap = apart(subject, one, moved).max().item()
         if not gap <= subject.tolerance * size:
-            name = "relative" if by < 1000 else "positions-half"
+            name = "relative" if size == 1 else "positions-half"
             yield Finding(
                 name,
-                f"all positions {by} later",
+                f"positions {by} later",
                 f"outputs differ by {said(gap)}",
                 "the same: only distances count",
             )
             return
-    gap = apart(subject, one, subject(*x, position_ids=at * 2, **asked).output).max().item()
+    wide = at * torch.tensor([[2], [1], [3]], device=c.device)
+    spread = subject(*x, position_ids=wide, **asked).output
+    for b in range(3):
+        alone = subject(
+            *subject.three([y[b : b + 1] for y in x]), position_ids=wide[b : b + 1], **asked
+        )
+        gap = apart(subject, alone.output, spread[b : b + 1]).max().item()
+        if not gap <= subject.tolerance:
+            did = "each sequence has positions of its own"
+            yield Finding("relative", did, f"sequence {b} differs by {said(gap)}", "as it is alone")
+            return
+    gap = apart(subject, one, spread)[::2].max().item()
     if gap <= subject.tolerance:
         yield Finding(
             "relative",

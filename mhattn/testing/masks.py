@@ -252,15 +252,23 @@ def mask_forms(subject: Subject) -> Found:
     """A mask of floats, 0 and -inf, does what the booleans do."""
     try_forms(subject)
     need(subject.calls.mask_true != "add", "takes floats only")
+    for options in subject.ways:
+        yield from _as_floats(subject, options)
+
+
+def _as_floats(subject: Subject, options: dict[str, Any]) -> Found:
     mask = plain_mask(subject)
     inputs = subject.draw(*(mask.shape if subject.takes_two else mask.shape[:1]), seed=10)
     mask = mask.to(subject.calls.device)
     added = torch.zeros(mask.shape, dtype=subject.calls.dtype, device=mask.device).masked_fill(
         ~mask, -math.inf
     )
-    one = subject(*inputs, mask=mask).output
     try:
-        other = subject(*inputs, mask=added).output
+        one = subject(*inputs, mask=mask, **options).output
+    except Exception:  # refuses both, in words
+        return
+    try:
+        other = subject(*inputs, mask=added, **options).output
     except Exception as error:
         raise Skip(f"takes no floats: {str(error).splitlines()[0][:90]}") from error
     if not (gap := apart(subject, one, other).max().item()) <= subject.tolerance:

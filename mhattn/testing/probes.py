@@ -27,6 +27,8 @@ def apart(subject: Subject, one: Tensor, other: Tensor) -> Tensor:
         ``(B, L)``; infinite where one of them is NaN and the other isn't.
     """
     one, other = one.detach().double(), other.detach().double()
+    if one.shape != other.shape:
+        return torch.full((one.shape[0], one.shape[-2]), torch.inf)
     gap = (one - other).abs()
     gap[one.isnan() & other.isnan()] = 0
     gap = torch.nan_to_num(gap, nan=torch.inf, posinf=torch.inf)

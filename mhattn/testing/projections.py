@@ -87,12 +87,15 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
     if (loose and not calls) or len([n for n, p in loose if p.ndim > 1 and role(n)]) >= 3:
         yield from _of_parameters(inputs, loose, calls)
         return
+    beside = dict(loose)
+    last_of = _loose_output(subject, beside)
+    loose = [] if last_of else loose
     need(not loose, f"has other parameters than its projections: {[n for n, _ in loose][:1]}")
     turn = same if subject.calls.batch_first else _exchanged
     first = [call for call in calls if any(_equal(turn(call[2]), x) for x in inputs)]
     last = [call[1] for call in calls if not any(call is each for each in first)]
-    need(first and len(last) <= 1, missing)
-    out = _applied(last[0]) if last else same
+    need(first and len({id(module) for module in last}) <= 1, missing)
+    out = last_of or (_applied(last[0]) if last else same)
     named = {r: [turn(call[3]) for call in first if role(call[0]) == r] for r in "qkv"}
     all_found = all(named.values()) and len(first) == sum(map(len, named.values()))
     results = [turn(call[3]) for call in first]
@@ -106,6 +109,16 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
         yield from (Parts(three, out) for three in found)
     else:
         raise Skip(missing)
+
+
+def _loose_output(subject: Subject, loose: dict[str, nn.Parameter]) -> Map | None:
+    """The output matrix, if its module wasn't called and nothing else is left over."""
+    weights = [p for p in loose.values() if p.ndim == 2]
+    owners = {name.rpartition(".")[0] for name in loose}
+    if len(weights) != 1 or len(owners) != 1 or len(loose) > 2 or "" in owners:
+        return None
+    module = cast(nn.Module, subject.layer).get_submodule(owners.pop())
+    return _applied(module) if isinstance(module, nn.Linear) else None
 
 
 def _equal(x: Tensor, y: Tensor) -> bool:

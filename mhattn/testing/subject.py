@@ -72,6 +72,14 @@ class Subject:
         return self.calls.embed_dim or self.heads * self.dim
 
     @property
+    def is_block(self) -> bool:
+        """Whether it has norms as wide as a token: more than attention."""
+        parts = self.layer.modules() if isinstance(self.layer, nn.Module) else ()
+        norms = [each for each in parts if "norm" in type(each).__name__.lower()]
+        sizes = (p.numel() for each in norms for p in each.parameters(recurse=False))
+        return any(size == self.width and self.heads > 1 for size in sizes)
+
+    @property
     def usual(self) -> dict[str, Any]:
         """Ask for causal attention, if one has to ask."""
         return {"causal": True} if isinstance(self.calls.causal, str) else {}
@@ -122,6 +130,13 @@ class Subject:
 
     def raw(self, *inputs: Tensor, **asked: Any) -> Any:
         """What the layer itself returns."""
+        tensors, options = self.prepared(inputs, asked)
+        return self.layer(*tensors, **options)
+
+    def prepared(
+        self, inputs: tuple[Tensor, ...], asked: dict[str, Any]
+    ) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+        """What the layer is called with."""
         c = self.calls
         query, key, value = inputs if len(inputs) == 3 else (inputs[0],) * 3
         if not self.is_heads and not c.batch_first:
@@ -129,9 +144,9 @@ class Subject:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
             key, value = (query, query) if same else (key, value)
         tensors = {"x": (query,), "qk": (query, key), "qkv": (query, key, value)}[str(c.inputs)]
-        return self.layer(*tensors, **self._options(asked, query, key))
+        return tensors, self._options(asked)
 
-    def _options(self, asked: dict[str, Any], query: Tensor, key: Tensor) -> dict[str, Any]:
+    def _options(self, asked: dict[str, Any]) -> dict[str, Any]:
         c, options = self.calls, dict[str, Any]()
         if asked.get("causal") and isinstance(c.causal, str):
             options[c.causal] = True

@@ -9,7 +9,9 @@ from mutants import (  # noqa: F401
     padding,
     positions,
     precision,
+    styled,
     windows,
+    wrapped,
 )
 from mutants.registry import MUTANTS, Mutant
 

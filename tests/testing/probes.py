@@ -206,9 +206,10 @@ def of_masks(probe):
 
 def of_padding(probe):
     found, causal = {}, probe.name("is_causal")
-    for L in (9, 3) if "key_padding_mask" in probe.takes else ():
+    name = probe.name("key_padding_mask", "padding_mask")
+    for L in (9, 3) if name else ():
         for kind, mask in paddings(3, L).items():
-            options = {"key_padding_mask": mask}
+            options = {name: mask}
             found[f"padding {kind} {L}"] = probe(3, L, **options)
             pairs = options | {"attn_mask": torch.ones(L, L, dtype=torch.bool).tril(1)}
             found[f"padding {kind} {L} mask"] = probe(3, L, **pairs)
@@ -242,15 +243,11 @@ def of_cache(layer, name, new_cache, drawn):
             for chunks in ((4, 1, 1, 1), (3, 4, 2), (1, 1, 1)):
                 cache = new_cache() if new_cache else None
                 for at, size in enumerate(chunks):
-                    out = tried(layer, drawn(3, size, at + round_), **{name: cache})
-                    found[f"cache {round_} {chunks} {at}"] = out
+                    where, x = f"cache {round_} {chunks} {at}", drawn(3, size, at + round_)
+                    found[where] = out = tried(layer, x, **{name: cache})
                     if new_cache is None and not isinstance(out, str):
-                        out = layer(drawn(3, size, at + round_), **{name: cache})
-                        cache = out[1]
-                        found[f"cache {round_} {chunks} {at}"] = [
-                            *found[f"cache {round_} {chunks} {at}"],
-                            *out[1],
-                        ]
+                        _, cache = layer(x, **{name: cache})
+                        found[where] = [*out, *(cache or ())]
                 if new_cache and sum(chunks) > 6:
                     tried(cache.crop, 5)
                     found[f"crop {round_} {chunks}"] = tried(layer, drawn(3, 2), **{name: cache})

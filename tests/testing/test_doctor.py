@@ -72,7 +72,8 @@ def wrong():
 
 
 def main():
-    wrong()
+    if not sys.argv[1:]:
+        wrong()
     misses = 0
     for mutant in MUTANTS:
         if not all(word in mutant.name for word in sys.argv[1:]):

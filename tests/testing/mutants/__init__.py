@@ -5,6 +5,7 @@ from mutants import (  # noqa: F401
     functions,
     layers,
     masks,
+    normed,
     outputs,
     padding,
     positions,

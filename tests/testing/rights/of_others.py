@@ -160,5 +160,21 @@ entered(
     weights="return_weights",
 )
 entered("by hand: calls SDPA", called, **SIZES, num_kv_heads=G, causal=True, cache="past")
+
+
+def normed() -> Any:
+    from mutants.normed import Normed
+
+    return Normed()
+
+
+def sinks() -> Any:
+    from mutants.normed import Sinks
+
+    return Sinks()
+
+
+entered("by hand: normalised heads", normed, mask_heads="B,H,L,S", weights="need_weights")
+entered("by hand: sinks", sinks, num_heads=3, mask_heads="B,H,L,S", sinks=True)
 for style in styles.STYLES:
     entered(f"in the style of: {style.__name__}", style, **style.told)

@@ -130,69 +130,109 @@ def paddings(B, L):
     return {"end": end, "start": start, "middle": middle, "whole": whole}
 
 
-def of_layer(layer, how):
-    takes = inspect.signature(layer.forward).parameters
-    E, H, found = layer.embed_dim, layer.num_heads, {}
+class Probe:
+    """Calls a layer with one sequence, or with two."""
 
-    def drawn(B, L, seed=0, dtype=torch.float32):
+    def __init__(self, layer, how):
+        self.layer, self.how = layer, how
+        self.takes = inspect.signature(layer.forward).parameters
+        self.width = next(m.in_features for m in layer.modules() if isinstance(m, nn.Linear))
+        self.heads = how.get("num_heads", getattr(layer, "num_heads", 3))
+        required = [name for name, p in self.takes.items() if p.default is p.empty]
+        self.times = len(required)
+
+    def drawn(self, B, L, seed=0, dtype=torch.float32):
         source = torch.Generator().manual_seed(10 * L + seed)
-        return torch.randn(B, L, E, generator=source).to(dtype).requires_grad_()
+        x = torch.randn(B, L, self.width, generator=source).to(dtype)
+        x = x.transpose(0, 1).contiguous() if self.how.get("batch_first") is False else x
+        return x.requires_grad_()
 
-    causal = next((name for name in ("is_causal", "causal") if name in takes), None)
+    def __call__(self, B, L, seed=0, dtype=torch.float32, factor=1, **options):
+        x = self.drawn(B, L, seed, dtype) * factor
+        return tried(self.layer, *[x] * self.times, **options)
+
+    def name(self, *names):
+        return next((name for name in names if name in self.takes), None)
+
+
+def of_layer(layer, how):
+    probe, found = Probe(layer, how), {}
+    kinds = of_lengths, of_masks, of_padding, of_ids
     for training in (False, True):
         layer.train(training)
-        for B in (1, 3):
-            for L in LENGTHS:
-                found[f"plain {training} {B} {L}"] = tried(layer, drawn(B, L))
-                if causal:
-                    found[f"causal {training} {B} {L}"] = tried(
-                        layer, drawn(B, L), **{causal: True}
-                    )
-        found[f"again {training}"] = tried(layer, 2 * drawn(3, 9))
-        if "key" in takes:
-            for L, S in ((5, 5), (5, 15), (3, 7)):
-                inputs = drawn(3, L), drawn(3, S, 1), drawn(3, S, 2)
-                found[f"cross {training} {L} {S}"] = tried(layer, *inputs)
-        if name := next((name for name in ("attn_mask", "mask") if name in takes), None):
-            for kind, mask in masks(3, H, 9, 9).items():
-                found[f"mask {kind} {training}"] = tried(layer, drawn(3, 9), **{name: mask})
-        if "key_padding_mask" in takes:
-            for L in (9, 3):
-                for kind, mask in paddings(3, L).items():
-                    x, options = drawn(3, L), {"key_padding_mask": mask}
-                    found[f"padding {kind} {L} {training}"] = tried(layer, x, **options)
-                    options[causal] = True
-                    found[f"padding {kind} {L} causal {training}"] = tried(layer, x, **options)
-                    options |= {
-                        causal: False,
-                        "attn_mask": torch.ones(L, L, dtype=torch.bool).tril(1),
-                    }
-                    found[f"padding {kind} {L} mask {training}"] = tried(layer, x, **options)
-        for of_weights in ({}, {causal: True}) if "need_weights" in takes else ():
-            found[f"weights {of_weights} {training}"] = tried(
-                layer, drawn(3, 9), need_weights=True, **of_weights
-            )
-        if "position_ids" in takes:
-            for kind, ids in {
-                "moved": torch.arange(5, 14),
-                "far": torch.arange(300, 309),
-                "turned": torch.arange(9).flip(0),
-                "of each": torch.arange(9) + 3 * torch.arange(3)[:, None],
-            }.items():
-                ids = ids if ids.ndim == 2 else ids.expand(3, -1)
-                found[f"ids {kind} {training}"] = tried(layer, drawn(3, 9), position_ids=ids)
-        if "documents" in takes:
-            packs = [[0] * 4 + [1] * 5, [0] * 2 + [1] * 3 + [2] * 4, [0, 1, 2, 2, 3, 3, 3, 3, 3]]
-            found[f"packed {training}"] = tried(layer, drawn(3, 9), documents=torch.tensor(packs))
-        for name in {"cache", "past"} & set(takes):
-            found |= of_cache(layer, name, how.get("new_cache"), drawn)
+        for kind in kinds:
+            found |= {f"{name} {training}": out for name, out in kind(probe).items()}
+        for name in {"cache", "past"} & set(probe.takes):
+            found |= of_cache(layer, name, how.get("new_cache"), probe.drawn)
     layer.eval()
-    half = {"positions": torch.bfloat16} if "position_ids" in takes else {}
-    for kind, dtype in half.items():
-        layer.to(dtype)
+    if "position_ids" in probe.takes:
         ids = torch.arange(400, 409).expand(3, -1)
-        found[f"{kind} in {dtype}"] = tried(layer, drawn(3, 9, 0, dtype), position_ids=ids)
+        layer.to(torch.bfloat16)
+        found["positions in bfloat16"] = probe(3, 9, 0, torch.bfloat16, position_ids=ids)
         layer.float()
+    return found
+
+
+def of_lengths(probe):
+    found = {"again": probe(3, 9, factor=2)}
+    causal = probe.name("is_causal", "causal")
+    for B in (1, 3):
+        for L in LENGTHS:
+            found[f"plain {B} {L}"] = probe(B, L)
+            if causal:
+                found[f"causal {B} {L}"] = probe(B, L, **{causal: True})
+    if probe.name("key", "context"):
+        for L, S in ((5, 5), (5, 15), (3, 7)):
+            inputs = probe.drawn(3, L), probe.drawn(3, S, 1), probe.drawn(3, S, 2)
+            inputs = inputs if "key" in probe.takes else inputs[:2]
+            found[f"cross {L} {S}"] = tried(probe.layer, *inputs)
+    if weights := probe.name("need_weights", "output_attentions"):
+        for options in {}, {causal: True} if causal else {}:
+            found[f"weights {len(options)}"] = probe(3, 9, **{weights: True}, **options)
+    return found
+
+
+def of_masks(probe):
+    found = {}
+    if name := probe.name("attn_mask", "mask", "attention_mask"):
+        for kind, mask in masks(3, probe.heads, 9, 9).items():
+            if name == "attention_mask":  # floats only
+                mask = (
+                    torch.zeros(mask.shape).masked_fill(~mask, -1e9) if kind != "floats" else mask
+                )
+            found[f"mask {kind}"] = probe(3, 9, **{name: mask})
+    return found
+
+
+def of_padding(probe):
+    found, causal = {}, probe.name("is_causal")
+    name = probe.name("key_padding_mask", "padding_mask")
+    for L in (9, 3) if name else ():
+        for kind, mask in paddings(3, L).items():
+            options = {name: mask}
+            found[f"padding {kind} {L}"] = probe(3, L, **options)
+            pairs = options | {"attn_mask": torch.ones(L, L, dtype=torch.bool).tril(1)}
+            found[f"padding {kind} {L} mask"] = probe(3, L, **pairs)
+            if causal:
+                found[f"padding {kind} {L} causal"] = probe(3, L, **{causal: True}, **options)
+    return found
+
+
+def of_ids(probe):
+    found = {}
+    if "position_ids" in probe.takes:
+        places = {
+            "moved": torch.arange(5, 14),
+            "far": torch.arange(300, 309),
+            "turned": torch.arange(9).flip(0),
+            "of each": torch.arange(9) + 3 * torch.arange(3)[:, None],
+        }
+        for kind, ids in places.items():
+            ids = ids if ids.ndim == 2 else ids.expand(3, -1)
+            found[f"ids {kind}"] = probe(3, 9, position_ids=ids)
+    if "documents" in probe.takes:
+        packs = [[0] * 4 + [1] * 5, [0] * 2 + [1] * 3 + [2] * 4, [0, 1, 2, 2, 3, 3, 3, 3, 3]]
+        found["packed"] = probe(3, 9, documents=torch.tensor(packs))
     return found
 
 
@@ -203,15 +243,11 @@ def of_cache(layer, name, new_cache, drawn):
             for chunks in ((4, 1, 1, 1), (3, 4, 2), (1, 1, 1)):
                 cache = new_cache() if new_cache else None
                 for at, size in enumerate(chunks):
-                    out = tried(layer, drawn(3, size, at + round_), **{name: cache})
-                    found[f"cache {round_} {chunks} {at}"] = out
+                    where, x = f"cache {round_} {chunks} {at}", drawn(3, size, at + round_)
+                    found[where] = out = tried(layer, x, **{name: cache})
                     if new_cache is None and not isinstance(out, str):
-                        out = layer(drawn(3, size, at + round_), **{name: cache})
-                        cache = out[1]
-                        found[f"cache {round_} {chunks} {at}"] = [
-                            *found[f"cache {round_} {chunks} {at}"],
-                            *out[1],
-                        ]
+                        _, cache = layer(x, **{name: cache})
+                        found[where] = [*out, *(cache or ())]
                 if new_cache and sum(chunks) > 6:
                     tried(cache.crop, 5)
                     found[f"crop {round_} {chunks}"] = tried(layer, drawn(3, 2), **{name: cache})

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 from mutants import MUTANTS
-from rights import RIGHT
+from rights import RIGHT, WRONG
 
 from mhattn.testing import check_attention
 
@@ -49,7 +49,31 @@ def test_nothing_is_found_in_right_layers(name):
     assert time.perf_counter() - start < QUICK
 
 
+@pytest.mark.parametrize("name", WRONG)
+def test_a_right_layer_that_is_called_wrong_is_found(name):
+    torch.manual_seed(0)
+    make, how, found_by = WRONG[name]
+    report = check_attention(make(), **how)
+    found = {finding.check for finding in report.errors}
+    assert found & set(found_by.split()), str(report)
+
+
+def wrong():
+    for name, (make, how, found_by) in WRONG.items():
+        torch.manual_seed(0)
+        try:
+            report = check_attention(make(), **how)
+        except Exception as error:
+            print(f"RAISED {name}: {type(error).__name__}: {str(error)[:200]}")
+            continue
+        found = [finding.check for finding in report.errors]
+        if not set(found) & set(found_by.split()):
+            print(f"TOLD WRONG, NOT SAID {name}: wanted {found_by}, got {found}")
+
+
 def main():
+    if not sys.argv[1:]:
+        wrong()
     misses = 0
     for mutant in MUTANTS:
         if not all(word in mutant.name for word in sys.argv[1:]):

@@ -5,11 +5,14 @@ from mutants import (  # noqa: F401
     functions,
     layers,
     masks,
+    normed,
     outputs,
     padding,
     positions,
     precision,
+    styled,
     windows,
+    wrapped,
 )
 from mutants.registry import MUTANTS, Mutant
 

@@ -57,6 +57,8 @@ def how_of(right: type) -> dict[str, Any]:
     """What the doctor has to be told of a right class, besides what its signature says."""
     import bases
 
+    if hasattr(right, "told"):
+        return dict(right.told)
     for kind, how in {
         bases.Windowed: {"num_heads": 3, "causal": True, "window": 4},
         bases.Attend: {"num_heads": 3, "mask_heads": "B,H,L,S"},

@@ -5,6 +5,7 @@ import warnings
 from typing import Any
 
 import bases
+import styles
 from adapters import XTransformers
 
 from rights.entries import MASKED, SIZES, D, E, G, H, entered, right
@@ -136,3 +137,44 @@ entered(
 )
 entered("by hand: packed", bases.Packed, causal=True, positions="absolute")
 entered("by hand: fused", bases.Fused, mask_heads="B,H,L,S")
+
+
+def around() -> Any:
+    from mutants.wrapped import Around
+
+    return Around()
+
+
+def called() -> Any:
+    from mutants.wrapped import Called
+
+    return Called()
+
+
+entered(
+    "by hand: around MHA",
+    around,
+    **SIZES | {"num_heads": 3, "embed_dim": 24},
+    padding_true="attend",
+    empty_rows="any",
+    weights="return_weights",
+)
+entered("by hand: calls SDPA", called, **SIZES, num_kv_heads=G, causal=True, cache="past")
+
+
+def normed() -> Any:
+    from mutants.normed import Normed
+
+    return Normed()
+
+
+def sinks() -> Any:
+    from mutants.normed import Sinks
+
+    return Sinks()
+
+
+entered("by hand: normalised heads", normed, mask_heads="B,H,L,S", weights="need_weights")
+entered("by hand: sinks", sinks, num_heads=3, mask_heads="B,H,L,S", sinks=True)
+for style in styles.STYLES:
+    entered(f"in the style of: {style.__name__}", style, **style.told)

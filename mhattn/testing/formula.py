@@ -185,15 +185,12 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
         with torch.no_grad():
             output = subject(*inputs, **asked).output
             options = parts_of(inputs, asked)
-            gaps = [
-                apart(subject, output, right(parts, heads, seen)[0]).max().item()
-                for parts in options
-            ]
+            gaps = _gaps(subject, right, options, seen, output)
             if number == 0:
                 chosen = min(range(len(gaps)), key=gaps.__getitem__)
             if gaps[chosen] <= subject.tolerance * 5:
                 continue
-            why = _diagnosis(subject, right, options, heads, seen, output)
+            why = _diagnosis(subject, right, options, seen, output)
         expected = (
             "softmax(QKᵀ/√D)V with the layer's own matrices"
             if not subject.is_heads
@@ -211,35 +208,41 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
     return reference, iter(found)
 
 
+def _gaps(
+    subject: Subject, right: Formula, options: list[Parts], seen: Tensor | None, output: Tensor
+) -> list[float]:
+    """How far each reading of a layer's matrices is from its output."""
+    heads = (subject.heads, subject.kv_heads)
+    try:
+        given = [right(parts, heads, seen)[0] for parts in options]
+    except RuntimeError as error:
+        raise Skip(f"its projections have other sizes: {error}"[:90]) from error
+    return [apart(subject, output, each).max().item() for each in given]
+
+
 def _diagnosis(
-    subject: Subject,
-    right: Formula,
-    options: list[Parts],
-    heads: tuple[int, int],
-    seen: Tensor | None,
-    output: Tensor,
+    subject: Subject, right: Formula, options: list[Parts], seen: Tensor | None, output: Tensor
 ) -> str:
+    """The name of the one mistake that gives just this output, if there is one."""
     rows, columns = output.shape[-2], options[0].k.shape[-2]
     views = {"": seen}
     if seen is None and rows == columns:
-        views["causal without being asked"] = torch.ones(
-            rows, columns, dtype=torch.bool, device=output.device
-        ).tril()
+        triangle = torch.ones(rows, columns, dtype=torch.bool, device=output.device).tril()
+        views["causal without being asked"] = triangle
     elif seen is not None:
         views["not causal"] = None
+    heads = (subject.heads, subject.kv_heads)
     for parts in options:
         for view, sees in views.items():
-            trials = list(mistakes(right, parts, subject))
-            trials = ([(view, right)] if view else []) + trials
-            for name, wrong in trials:
+            for name, wrong in [
+                *([(view, right)] if view else []),
+                *mistakes(right, parts, subject),
+            ]:
                 try:
                     other, _ = wrong(parts, heads, sees)
                 except RuntimeError:
                     continue
-                if (
-                    other.shape == output.shape
-                    and apart(subject, output, other).max() <= subject.tolerance * 5
-                ):
+                if apart(subject, output, other).max() <= subject.tolerance * 5:
                     return name if not view or name == view else f"{name}, {view}"
     return ""
 

@@ -272,12 +272,11 @@ def _as_floats(subject: Subject, options: dict[str, Any]) -> Found:
     except Exception as error:
         raise Skip(f"takes no floats: {str(error).splitlines()[0][:90]}") from error
     if not (gap := apart(subject, one, other).max().item()) <= subject.tolerance:
-        yield Finding(
-            "mask-forms",
-            "the same mask as booleans, and as floats 0 and -inf",
-            f"outputs differ by {said(gap)} of their usual size",
-            "the same, or an error for floats",
-        )
+        did = "the same mask as booleans, and as floats 0 and -inf"
+        got = f"outputs differ by {said(gap)} of their usual size"
+        what = "the same, or an error for floats"
+        level = "error" if subject.calls.mask in ("attn_mask", "attention_mask") else "note"
+        yield Finding("mask-forms", did, got, what, level=level)  # names that promise floats
 
 
 @check("empty-rows", "mask-conventions/#empty")

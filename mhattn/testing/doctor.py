@@ -1,5 +1,6 @@
 """Examine a layer that attends: every check that applies, in one report."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -101,6 +102,8 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         else getattr(layer, "__name__", repr(layer))
     )
     report = Report(name)
+    with contextlib.suppress(Skip):
+        masks.try_forms(subject)
     rooms = [room.__name__ for room in ROOMS]
     ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
     for check in (each for each in ordered if each.name in names):

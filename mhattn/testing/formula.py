@@ -167,14 +167,6 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
     heads = (subject.heads, subject.kv_heads)
     right = Formula(subject.scale(), rotary=c.rotary if c.positions == "rotary" else None)
 
-    def parts_of(inputs: list[Tensor], asked: dict[str, Any]) -> list[Parts]:
-        if subject.is_heads:
-            return [Parts(inputs, is_flat=False)]
-        try:
-            return list(candidates(subject, inputs, asked))
-        except (RuntimeError, ValueError) as error:  # sizes that no reading fits
-            raise Skip(f"its projections aren't found: {error}"[:90]) from error
-
     chosen = 0
     found: list[Finding] = []
     for number, (name, lengths, asked, seen) in enumerate(runs(subject)):
@@ -184,7 +176,7 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
         seen = None if seen is None else seen.to(c.device)
         with torch.no_grad():
             output = subject(*inputs, **asked).output
-            options = parts_of(inputs, asked)
+            options = _parts(subject, inputs, asked)
             gaps = _gaps(subject, right, options, seen, output)
             if number == 0:
                 chosen = min(range(len(gaps)), key=gaps.__getitem__)
@@ -203,9 +195,18 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
 
     def reference(inputs: list[Tensor], seen: Tensor | None, **asked: Any) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return right(parts_of(inputs, asked)[chosen], heads, seen)
+            return right(_parts(subject, inputs, asked)[chosen], heads, seen)
 
     return reference, iter(found)
+
+
+def _parts(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> list[Parts]:
+    if subject.is_heads:
+        return [Parts(inputs, is_flat=False)]
+    try:
+        return list(candidates(subject, inputs, asked))
+    except (RuntimeError, ValueError) as error:  # sizes that no reading fits
+        raise Skip(f"its projections aren't found: {error}"[:90]) from error
 
 
 def _gaps(

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 __all__ = ["weights_of_call"]
 
 PARAMETERS = inspect.signature(F.multi_head_attention_forward)
+PRODUCTS = (torch.matmul, torch.bmm, torch.einsum, torch.Tensor.matmul, torch.Tensor.bmm)
 SOFTMAXES = (torch.softmax, torch.special.softmax, F.softmax, torch.Tensor.softmax)
 
 
@@ -83,8 +84,9 @@ def weights_of_call(
 class WatchedCalls(TorchFunctionMode):
     """While it is entered, the weights of each call go to ``found``, with four axes or more.
 
-    With ``by_hand``, softmaxes over the last of four axes count as well; with ``num_heads``, also
-    those of three axes, ``(B * H, L, S)``. What is computed stays as it is.
+    With ``by_hand``, softmaxes over the last of four axes count as well, when a matrix product
+    takes them; with ``num_heads``, also those of three axes, ``(B * H, L, S)``. What is computed
+    stays as it is.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class WatchedCalls(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.found, self.by_hand, self.num_heads = found, by_hand, num_heads
+        self.waiting: dict[int, tuple[Tensor, Tensor]] = {}  # weights and what is made of them
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -101,11 +104,31 @@ class WatchedCalls(TorchFunctionMode):
         elif func is F.multi_head_attention_forward:
             self.found(weights_of_layer(*args, **kwargs))
         elif self.by_hand and func in SOFTMAXES and over_last_axis(*args, **kwargs):
-            least = 4 if self.num_heads is None else 3
-            if result.ndim >= least:
-                self.found(with_heads(result, self.num_heads))
+            if result.ndim >= (4 if self.num_heads is None else 3):
+                self.waiting[memory_of(result)] = result, result
+        elif self.waiting:
+            self.follow(func, args, result)
         return result
-        # --8<-- [end:WatchedCalls]
+
+    def follow(self, func: Any, args: Any, result: Any) -> None:
+        """Weights stay weights in another view or type, until a product takes them."""
+        for x in (x for arg in args for x in (arg if isinstance(arg, list | tuple) else [arg])):
+            if not (isinstance(x, Tensor) and memory_of(x) in self.waiting):
+                continue
+            weights, _ = self.waiting[memory_of(x)]
+            if func in PRODUCTS:
+                kept = self.waiting.items()
+                self.waiting = {i: pair for i, pair in kept if pair[0] is not weights}
+                self.found(with_heads(weights, self.num_heads))
+            elif isinstance(result, Tensor) and result.shape == x.shape:
+                self.waiting[memory_of(result)] = weights, result
+
+    # --8<-- [end:WatchedCalls]
+
+
+def memory_of(x: Tensor) -> int:
+    """The same for all views of a tensor, as long as one of them is kept."""
+    return x.untyped_storage()._cdata if x.layout is torch.strided else id(x)
 
 
 def weights_of_layer(*args: Any, **kwargs: Any) -> Tensor:

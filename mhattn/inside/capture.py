@@ -44,8 +44,8 @@ def captured_maps(
     Args:
         model: in evaluation mode, without `torch.compile`.
         *inputs: for the model.
-        by_hand: softmaxes over the last of four axes count as well, for layers that weigh by hand.
-            Compare the names with the model's source: others than attention may do the same.
+        by_hand: softmaxes over the last of four axes count as well, if a matrix product takes them:
+            those of layers that weigh by hand.
         **options: for the model.
 
     Returns:
@@ -172,19 +172,22 @@ def fed_heads(model: nn.Module, *inputs: Any, **options: Any) -> list[Tensor]:
             stack.enter_context(projection_called(layer))
             stack.enter_context(edit_heads(projection_of(layer), layer.num_heads, keep))
         found = attention_maps(model, *inputs, **options)
-    return [acts_on(*each) for each in zip(found.maps, found.names, kept, strict=True)]
+        return [acts_on(*each) for each in zip(found.maps, found.names, kept, strict=True)]
 
 
 def acts_on(weights: Tensor, name: str, heads: Tensor) -> Tensor:
     """``(H, H)`` from maps ``(B, H, L, S)`` and heads ``(B, L, H, D)``."""
     if not weights.requires_grad:
         raise ValueError(f"weights of {name!r} must have gradients: call model.requires_grad_()")
-    start = weights if weights._base is None else weights._base  # what the heads are made of
+    starts = [weights]
+    if weights._base is not None and weights._base.numel() == weights.numel():
+        starts.append(weights._base)  # the heads may have been made of what this is a view of
     options: dict[str, Any] = {"retain_graph": True, "materialize_grads": True}
     columns = []
     for head in heads.unbind(dim=-2):
-        [grad] = torch.autograd.grad(head.sin().sum(), [start], **options)
-        columns.append((grad.reshape(weights.shape) != 0).transpose(0, 1).flatten(1).any(dim=1))
+        gradients = torch.autograd.grad(head.sin().sum(), starts, **options)
+        acts = torch.stack([grad.reshape(weights.shape) != 0 for grad in gradients]).any(dim=0)
+        columns.append(acts.transpose(0, 1).flatten(1).any(dim=1))
     return torch.stack(columns, dim=1).long()
 
 

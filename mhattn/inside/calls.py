@@ -90,25 +90,35 @@ class WatchedCalls(TorchFunctionMode):
     """
 
     def __init__(
-        self, found: Callable[[Tensor], None], by_hand: bool = False, num_heads: int | None = None
+        self,
+        found: Callable[[Tensor], None],
+        name: Callable[[], str],
+        by_hand: bool = False,
+        num_heads: int | None = None,
     ) -> None:
         super().__init__()
-        self.found, self.by_hand, self.num_heads = found, by_hand, num_heads
+        self.found, self.name, self.by_hand, self.num_heads = found, name, by_hand, num_heads
         self.waiting: dict[int, tuple[Tensor, Tensor]] = {}  # weights and what is made of them
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if func is F.scaled_dot_product_attention:
-            self.found(with_heads(weights_of_call(*args, **kwargs), self.num_heads))
-        elif func is F.multi_head_attention_forward:
-            self.found(weights_of_layer(*args, **kwargs))
+        if func in WEIGHTS_OF:
+            weights = getattr(result, "weights", None)  # see ThroughWeights
+            weights = self.named(WEIGHTS_OF[func], args, kwargs) if weights is None else weights
+            self.found(with_heads(weights, self.num_heads))
         elif self.by_hand and func in SOFTMAXES and over_last_axis(*args, **kwargs):
             if result.ndim >= (4 if self.num_heads is None else 3):
                 self.waiting[memory_of(result)] = result, result
         elif self.waiting:
             self.follow(func, args, result)
         return result
+
+    def named(self, weights_of: Callable[..., Tensor], args: Any, kwargs: Any) -> Tensor:
+        try:
+            return weights_of(*args, **kwargs)
+        except ValueError as error:
+            raise ValueError(f"the call in {self.name()!r}: {error}") from error
 
     def follow(self, func: Any, args: Any, result: Any) -> None:
         """Weights stay weights in another view or type, until a product takes them."""
@@ -142,6 +152,28 @@ def weights_of_layer(*args: Any, **kwargs: Any) -> Tensor:
     weights = F.multi_head_attention_forward(*given.args, **given.kwargs)[1]
     assert isinstance(weights, Tensor)  # since they are needed
     return weights if weights.ndim == 4 else weights[None]  # one sequence
+
+
+WEIGHTS_OF: dict[Any, Callable[..., Tensor]] = {
+    F.scaled_dot_product_attention: weights_of_call,
+    F.multi_head_attention_forward: weights_of_layer,
+}
+
+
+class ThroughWeights(TorchFunctionMode):
+    """The fused call by its definition; its weights are left on the result."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **kwargs)
+        weights = weights_of_call(*args, **kwargs)
+        value: Tensor = args[2] if len(args) > 2 else kwargs["value"]
+        if kwargs.get("enable_gqa"):
+            value = value.repeat_interleave(weights.shape[-3] // value.shape[-3], dim=-3)
+        result: Any = weights @ value
+        result.weights = weights
+        return result
 
 
 def over_last_axis(input: Tensor, dim: int | None = None, *args: Any, **kwargs: Any) -> bool:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mhattn.core import checks as check
-from mhattn.inside.calls import WatchedCalls
+from mhattn.inside.calls import ThroughWeights, WatchedCalls
 from mhattn.inside.importance import edit_heads
 from mhattn.inside.layers import (
     AttentionLayer,
@@ -93,7 +93,7 @@ def captured_maps(
             for handle in watch(layer, partial(keep, name=name)):
                 stack.callback(handle.remove)
         stack.enter_context(noted_calls(model, running, called))
-        with WatchedCalls(found, by_hand):
+        with WatchedCalls(found, lambda: running[-1], by_hand):
             output = model(*inputs, **options)
     silent = [x for x in layers if x.name in called and not any(inside(y, x.name) for y in names)]
     rule, cure = "must call F.scaled_dot_product_attention", "call model.set_attn_implementation"
@@ -167,7 +167,7 @@ def fed_heads(model: nn.Module, *inputs: Any, **options: Any) -> list[Tensor]:
         kept.append(heads)
         return heads
 
-    with torch.enable_grad(), ExitStack() as stack:
+    with torch.enable_grad(), ThroughWeights(), ExitStack() as stack:
         for layer in attention_layers(model):
             stack.enter_context(projection_called(layer))
             stack.enter_context(edit_heads(projection_of(layer), layer.num_heads, keep))

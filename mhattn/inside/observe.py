@@ -139,7 +139,7 @@ def warned_of_others(
             stack.callback(module.register_forward_hook(called).remove)
         yield
     missed = {x: kind for x, kind in missed.items() if not any(inside(name, x) for name in names)}
-    if missed:
+    if missed and names:  # without any map, there is an error
         text = ", ".join(f"{name!r} ({kind})" for name, kind in missed.items())
         cure = "if it is attention, name its class to mhattn.inside.register"
         warnings.warn(f"no maps of {text}: {cure}", stacklevel=4)
@@ -211,7 +211,8 @@ def watch_registered(layer: AttentionLayer, keep: Keep) -> list[Any]:
     def enter(module: nn.Module, args: Any) -> None:
         found: list[Tensor] = []
         stack = ExitStack()
-        stack.enter_context(WatchedCalls(found.append, by_hand=True, num_heads=layer.num_heads))
+        options: dict[str, Any] = {"by_hand": True, "num_heads": layer.num_heads}
+        stack.enter_context(WatchedCalls(found.append, lambda: layer.name, **options))
         running.append((stack, found))
 
     def leave(module: nn.Module, args: Any, result: Any) -> None:

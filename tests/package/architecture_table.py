@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from architectures import KIND_OF, made
 
 from mhattn import attention_maps
 from mhattn.inside import (
@@ -22,7 +23,6 @@ from mhattn.inside import (
     register,
 )
 from mhattn.inside.layers import REGISTERED
-from architectures import KIND_OF, made
 
 FILE = Path(__file__).parents[2] / "docs" / "data" / "texts" / "architectures.tsv"
 COLUMNS = ["model", "kind", "maps", "any", "remove", "outputs"]

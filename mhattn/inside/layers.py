@@ -85,7 +85,7 @@ def suspects(model: nn.Module, known: Sequence[AttentionLayer]) -> dict[str, nn.
     called = {
         name: module
         for name, module in model.named_modules()
-        if type(module).__name__.lower().endswith("attention")
+        if type(module).__name__.lower().endswith(("attention", "attn"))
         and any(True for _ in module.parameters())
         and not any(inside(name, other) or inside(other, name) for other in names)
     }

@@ -25,7 +25,20 @@ from mhattn.inside import (
 from mhattn.inside.layers import REGISTERED
 
 FILE = Path(__file__).parents[2] / "docs" / "data" / "texts" / "architectures.tsv"
-COLUMNS = ["model", "kind", "maps", "any", "remove", "outputs"]
+TOOLS = {
+    "maps": "attention_maps",
+    "any": "captured_maps",
+    "remove": "ablate_heads",
+    "outputs": "head_outputs",
+}
+SIGNS = {  # in the file; the story says what they mean
+    "yes": "=",
+    "register": "+",
+    "by hand": "*",
+    "partly": "~",
+    "other heads": "≠",
+    "no": "–",
+}
 EAGER = {"attn_implementation": "eager"}
 NAMED = {  # what a reader of these classes' source fills into the advice of the error
     "FunnelRelMultiheadAttention": {"projection": "post_proj"},
@@ -145,7 +158,7 @@ def measured(name):
         else:
             row["outputs"] = "no"
         row["any"] = captured(name, model, inputs, expected)
-    return {column: row[column] for column in COLUMNS}
+    return row
 
 
 def expects(name):
@@ -189,14 +202,20 @@ def captured(name, eager, inputs, expected):
 
 def rows():
     with FILE.open(encoding="utf-8", newline="") as file:
-        head, *lines = (line.rstrip("\n").split("\t") for line in file)
-    return {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+        _, *lines = (line.rstrip("\n").split("\t") for line in file)
+    words = {sign: word for word, sign in SIGNS.items()}
+    found = {}
+    for name, kind, *signs in lines:
+        found[name] = {"model": name, "kind": kind}
+        found[name] |= {tool: words[sign] for tool, sign in zip(TOOLS, signs, strict=True)}
+    return found
 
 
 def main():
-    lines = ["\t".join(COLUMNS)]
-    for name in KIND_OF:
-        lines.append("\t".join(measured(name).values()))
+    lines = ["\t".join(["model", "kind", *TOOLS.values()])]
+    for name, kind in KIND_OF.items():
+        row = measured(name)
+        lines.append("\t".join([name, kind, *(SIGNS[row[tool]] for tool in TOOLS)]))
         print(lines[-1], flush=True)
         REGISTERED.clear()
     FILE.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")

@@ -65,8 +65,8 @@ def weights_of_call(
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], dim=-3)
     wide = torch.promote_types(query.dtype, torch.float32)
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = scale * query.to(wide) @ key.to(wide).mT  # (..., H, L, S)
+    factor: float = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = factor * query.to(wide) @ key.to(wide).mT  # (..., H, L, S)
     if is_causal:
         seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         scores = scores.masked_fill(~seen, -torch.inf)

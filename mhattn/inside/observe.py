@@ -74,7 +74,8 @@ def attention_maps(model: nn.Module, *inputs: Any, **options: Any) -> AttentionM
         `torch.nn.TransformerEncoder` leaves out has rows of zeros. In a model with sinks, such as
         gpt-oss, a row sums to less than one, and what expects one refuses it:
         `mhattn.inside.attention_rollout`, `mhattn.inside.head_similarity` and the statistics of
-        `mhattn.inside.heads`.
+        `mhattn.inside.heads`. `mhattn.inside.with_sinks` adds the share that lacks. A warning names
+        parts whose class is called attention, and of which there is no map.
 
     Raises:
         TypeError: see `attention_layers`.

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mhattn.testing import batches, caches, formula, masks, numbers, order, precision
+from mhattn.testing import batches, caches, formula, masks, numbers, order, precision, weights
 from mhattn.testing.calls import Calls
 from mhattn.testing.formula import KNOWN
 from mhattn.testing.registry import CHECKS, PAGES, Check
@@ -17,7 +17,16 @@ from mhattn.testing.subject import Skip, Subject
 
 __all__ = ["assert_attention", "check_attention"]
 
-ROOMS = numbers, order, masks, batches, caches, formula, precision  # each enters its checks
+ROOMS = (
+    numbers,
+    order,
+    masks,
+    batches,
+    caches,
+    formula,
+    weights,
+    precision,
+)  # each enters its checks
 
 
 def check_attention(

@@ -18,7 +18,17 @@ from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
 from mhsite import cells, chapters, data, links, museum, pieces
-from mhsite.page import Block, Page, Span, page_paths, parse, question_ids, read, trap_ids, with_spans
+from mhsite.page import (
+    Block,
+    Page,
+    Span,
+    page_paths,
+    parse,
+    question_ids,
+    read,
+    trap_ids,
+    with_spans,
+)
 from mhsite.source import DOCS, SourceError
 
 CODE = re.compile(r"<pre([^>]*)><code")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import escape
+from html import escape, unescape
 
 from mhsite import data, pieces
-from mhsite.page import Page, Span, read, with_spans
+from mhsite.page import Span, read, spans, with_spans
 from mhsite.source import DOCS, LANGUAGES, SourceError
 from mhsite.traps import FILE, Trap, kinds, outcome, pair, traps
 
@@ -15,24 +15,45 @@ PAGE = "museum.md"
 SIDES = {"en": ("wrong", "right"), "zh": ("错误", "正确")}
 CHECK = {"en": "check: ", "zh": "检查项："}
 SEEN = {"en": "seen in ", "zh": "实例："}
-BETWEEN = {"en": ": ", "zh": "："}
+BETWEEN = {"en": (": ", " "), "zh": ("：", "")}
 COMMA = {"en": ", ", "zh": "、"}
+STOP = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])(?![）”])")
+KEPT = re.compile("\0(\\d+)\0")
+ALONE = {
+    "en": re.compile(r"^(?!The test\b|Its test\b|\(|But |Because |Here ).*\.\)?$"),
+    "zh": re.compile(r"^(?!测试|检验|（|可是|但|因为|不行|下面).*。）?$"),
+}
+LONG = {"en": 170, "zh": 75}  # letters of what is said of an entry
+LINKED = re.compile("\\[([^\\[\\]]*)\1")
+SIGNS = {r"\infty": "∞", r"\le": "≤", r"\times": "×", r"\cdot": "·", r"\,": " ", "-": "−"}
+SMALL = re.compile(r"[^\\^{}&]+")  # a formula that needs no typesetting
+STRONG = re.compile(r"\*+([^*]+)\*+")
 THREAD = re.compile(r"https://github\.com/[\w.-]+/([\w.-]+)/(?:issues|pull|discussions)/(\d+)")
 
 
 def html(value: str, language: str, address: Callable[[str], str]) -> str:
     """What ``<!-- museum KIND -->`` becomes; of ``<!-- museum kinds -->``, links to all of them."""
+    if value == "museum kinds":
+        return _kinds(language)
+    english = traps(LANGUAGES[0])
+    made = "".join(
+        entry(trap, english[trap.key], kinds()[value.partition(" ")[2]][trap.key], address)
+        for trap in listed(value, language)
+    )
+    return f'<div class="mh-museum" data-search-exclude>{made}</div>'
+
+
+def listed(value: str, language: str) -> list[Trap]:
+    """The traps of a kind; of the list of kinds, none."""
     kind = value.partition(" ")[2]
     if kind == "kinds":
-        return _kinds(language)
+        return []
     if kind not in kinds():
         raise SourceError(f"docs/data/museum.toml has no [{kind}]")
-    here, english = traps(language), traps(LANGUAGES[0])
-    entries = kinds()[kind].items()
-    if strange := [key for key, _ in entries if key not in here]:
+    found = traps(language)
+    if strange := [key for key in kinds()[kind] if key not in found]:
         raise SourceError(f"no page has the trap {strange[0]}", FILE)
-    made = (entry(here[key], english[key], said, address) for key, said in entries)
-    return f'<div class="mh-museum" data-search-exclude>{"".join(made)}</div>'
+    return [found[key] for key in kinds()[kind]]
 
 
 def _kinds(language: str) -> str:
@@ -56,10 +77,10 @@ def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) 
         _side(name, SIDES[language][i], code[i], came[i] if i < len(came) else None, language)
         for i, name in enumerate(("wrong", "right"))
     )
-    link = pieces.url(Page((), trap.page.path), address) + trap.address
+    link = pieces.url(trap.page, address) + trap.target.removeprefix(trap.page.name)
     return (
-        f'<div id="{trap.key.replace(":", "-")}"><p><a href="{link}">{_title(trap.title)}</a>'
-        f"{_notes(trap, said)}</p>{sides}</div>"
+        f'<div id="{trap.key.replace(":", "-")}"><p><a href="{link}">{_prose(trap.title)}</a>'
+        f"{_notes(trap, said)}</p>{_about(trap)}{sides}</div>"
     )
 
 
@@ -68,21 +89,57 @@ def _side(name: str, word: str, code: str, came: tuple[str, str] | None, languag
         return ""
     lines = f"<code>{escape(code, quote=False)}</code>" if code else ""
     head, result = came or ("", "")
-    text = f"{head}{BETWEEN[language]}{result}" if head else result
+    text = f"{head}{BETWEEN[language][0]}{result}" if head else result
     given = f"<samp>{escape(text, quote=False)}</samp>" if result else ""
     return f'<div class="mh-{name}"><b>{word}</b>{lines}{given}</div>'
 
 
-def _title(text: str) -> str:
-    """A title's Markdown as HTML: code and formulas are all that is in one."""
+def _prose(text: str, *, small: bool = False) -> str:
+    """A title or a sentence in HTML: of a link its words; small formulas as one types them."""
 
     def write(span: Span) -> str:
         if span.kind == "math":
-            return pieces.formula(span.value, display=False)
-        code = span.text.strip("`")
-        return f"<code>{escape(code, quote=False)}</code>" if span.kind == "code" else span.text
+            tex = unescape(span.value)
+            return f"<i>{_typed(tex)}</i>" if small else pieces.formula(tex, display=False)
+        return {"code": f"<code>{span.text.strip('`')}</code>", "citation": "", "link": "\1"}[
+            span.kind
+        ]
 
-    return with_spans(text, write)
+    plain = with_spans(escape(text, quote=False), write)
+    return STRONG.sub(r"<em>\1</em>", LINKED.sub(r"\1", plain))
+
+
+def _about(trap: Trap) -> str:
+    """What is wrong, in the trap's own words: its first sentences that stand by themselves."""
+    language, prose = trap.page.language, trap.block.blocks[0].text
+    kept: list[str] = []  # a stop within code ends no sentence
+
+    def keep(span: Span) -> str:
+        kept.append(span.text)
+        return f"\0{len(kept) - 1}\0"
+
+    said: list[str] = []
+    for sentence in STOP.split(" ".join(with_spans(prose, keep).split())):
+        whole = KEPT.sub(lambda match: kept[int(match[1])], sentence).strip()
+        if said and len("".join(said) + whole) > LONG[language]:
+            break
+        if not ALONE[language].search(whole) or not all(map(_is_small, spans(whole))):
+            if said:
+                break
+            continue
+        said.append(whole)
+    return f"<p>{_prose(BETWEEN[language][1].join(said), small=True)}</p>" if said else ""
+
+
+def _is_small(span: Span) -> bool:
+    return span.kind != "math" or bool(SMALL.fullmatch(_typed(span.value)))
+
+
+def _typed(tex: str) -> str:
+    """A formula as one types it."""
+    for name, sign in SIGNS.items():
+        tex = tex.replace(name, sign)
+    return tex
 
 
 def _notes(trap: Trap, said: dict) -> str:

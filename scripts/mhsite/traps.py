@@ -50,13 +50,14 @@ class Trap:
         return f"{name}:{self.block.trap}" if self.block.trap else name
 
     @property
-    def address(self) -> str:
-        """What follows the page's address."""
-        return f"#{self.block.trap}" if self.block.trap else ""
+    def target(self) -> str:
+        """Where it stands, as links name it: ``kv-cache.md#trap-position``."""
+        return f"{self.page.name}#{self.block.trap}" if self.block.trap else self.page.name
 
     @property
     def title(self) -> str:
-        return PREFIX.sub("", self.block.title)
+        title = PREFIX.sub("", self.block.title)
+        return title[0].upper() + title[1:]
 
     @property
     def code(self) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from mhsite import page as pages, results
 from mhsite.page import Block, Page, read
-from mhsite.source import DOCS, LANGUAGES, STORIES, Cell, Section, SourceError, of_file, sections
+from mhsite.source import DOCS, STORIES, Cell, Section, SourceError, of_file, sections
 from mhsite.told import shown_section
 
 FILE = DOCS / "data" / "museum.toml"
@@ -123,9 +123,9 @@ def _marked(code: str, name: str) -> set[str]:
     """The functions and classes that are called so, or by a comment on their first line."""
     lines, found = code.splitlines(), {name, name.title()}
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            if re.search(rf"# {name}\b", lines[node.lineno - 1]):
-                found.add(node.name)
+        defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
+        if defines and re.search(rf"# {name}\b", lines[node.lineno - 1]):
+            found.add(node.name)
     return found
 
 
@@ -138,8 +138,15 @@ def _named(code: str, name: str, definitions: set[str]) -> str | list[str]:
             return lines[first.lineno - 1 : node.end_lineno]
         for target, value in _assigned(node):
             if getattr(target, "id", getattr(target, "value", None)) == name:
-                return textwrap.dedent(" " * value.col_offset + ast.get_source_segment(code, value))
+                return _segment(code, value)
     return ""
+
+
+def _segment(code: str, node: ast.expr) -> str:
+    """An expression; its later lines as far to the right of the first as if it began a line."""
+    indent = code.splitlines()[node.lineno - 1]
+    indent = indent[: len(indent) - len(indent.lstrip())]
+    return textwrap.dedent(indent + ast.get_source_segment(code, node))
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

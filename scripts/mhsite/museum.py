@@ -101,9 +101,8 @@ def _prose(text: str, *, small: bool = False) -> str:
         if span.kind == "math":
             tex = unescape(span.value)
             return f"<i>{_typed(tex)}</i>" if small else pieces.formula(tex, display=False)
-        return {"code": f"<code>{span.text.strip('`')}</code>", "citation": "", "link": "\1"}[
-            span.kind
-        ]
+        code = f"<code>{span.text.strip('`')}</code>"
+        return {"code": code, "citation": "", "link": "\1"}[span.kind]
 
     plain = with_spans(escape(text, quote=False), write)
     return STRONG.sub(r"<em>\1</em>", LINKED.sub(r"\1", plain))

@@ -56,8 +56,8 @@ class Trap:
 
     @property
     def title(self) -> str:
-        title = PREFIX.sub("", self.block.title)
-        return title[0].upper() + title[1:]
+        title, prefixed = PREFIX.subn("", self.block.title)
+        return title[0].upper() + title[1:] if prefixed else title
 
     @property
     def code(self) -> str:

@@ -5,6 +5,7 @@ import re
 from itertools import pairwise
 
 import pytest
+import torch
 from mhsite import data, museum, traps
 from mhsite.page import parse, read
 from mhsite.source import DOCS, LANGUAGES, Cell, SourceError
@@ -201,3 +202,21 @@ def test_results_in_cells_of_their_own_are_found():
     cells = [Cell("print(1)\n", "wrong 3"), Cell("print(2)\n", "right 0")]
     found = traps._found(cells, USUAL, "")
     assert [place.of(cells[number].output) for number, place in found] == ["3", "0"]
+
+
+@pytest.mark.parametrize(("implementation", "hidden"), [("eager", "mean"), ("sdpa", "zeros")])
+def test_page_is_right_about_rows_that_see_nothing_in_transformers(implementation, hidden):
+    """What the first query of a batch that is padded on the left gets, before the output matrix."""
+    from transformers import LlamaConfig, LlamaModel
+
+    sizes = {"vocab_size": 11, "hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    model = LlamaModel(LlamaConfig(**sizes, **heads, attn_implementation=implementation)).eval()
+    attention, kept = model.layers[0].self_attn, {}
+    attention.v_proj.register_forward_hook(lambda *call: kept.update(value=call[2]))
+    attention.o_proj.register_forward_pre_hook(lambda *call: kept.update(mixed=call[1][0]))
+    tokens, mask = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[0, 0, 1, 1]])
+    with torch.no_grad():
+        model(tokens, attention_mask=mask)
+    expected = kept["value"][0].mean(dim=0) if hidden == "mean" else torch.zeros(16)
+    torch.testing.assert_close(kept["mixed"][0, 0], expected)

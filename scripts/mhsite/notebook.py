@@ -256,8 +256,9 @@ class _Plain:
             yield f"$$\n{plain_tex(block.value)}\n$$\n"
         elif block.kind == "table" and block.value.startswith("museum "):
             traps = museum.listed(block.value, self.page.language)
-            titles = ((with_spans(trap.title, self.span), trap.target) for trap in traps)
-            yield "".join(f"- [{title}]({self.address(to)})\n" for title, to in titles)
+            yield "".join(
+                f"- [{trap.plain_title}]({self.address(trap.target)})\n" for trap in traps
+            )
         elif block.kind == "table":
             text = data.table(block, self.page.language, lambda file: self.home + file)
             yield with_spans(text, self.span) + "\n"

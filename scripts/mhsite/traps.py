@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from mhsite import page as pages, results
-from mhsite.page import Block, Page, read
+from mhsite.page import Block, Page, read, with_spans
 from mhsite.source import DOCS, STORIES, Cell, Section, SourceError, of_file, sections
 from mhsite.told import shown_section
 
@@ -58,6 +58,11 @@ class Trap:
     def title(self) -> str:
         title, prefixed = PREFIX.subn("", self.block.title)
         return title[0].upper() + title[1:] if prefixed else title
+
+    @property
+    def plain_title(self) -> str:
+        """The title, of formulas the TeX: ``Cutting *W^O* like the others``."""
+        return with_spans(self.title, lambda s: f"*{s.value}*" if s.kind == "math" else s.text)
 
     @property
     def code(self) -> str:

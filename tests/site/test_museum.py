@@ -15,10 +15,10 @@ LINES = 6  # of code on each side, at most
 COLUMNS = 90  # of a result, at most
 # The doctor's checks; its registry, where the package has it, says so itself.
 CHECKS = """
-    batch cache cache-chunks cache-crop constant-values corner dropout dtype empty-rows formula
-    future gradients half inputs-kept lengths mask mask-and-causal mask-batch mask-forms mask-heads
-    mask-sense order packing padding padding-gradient past positions-half queries-apart relative
-    repeat rotary-layout shape strides weights
+    batch cache cache-chunks cache-crop causal-shortcut constant-values corner double dropout
+    empty-rows formula future gradients half inputs-kept lengths mask mask-and-causal mask-batch
+    mask-forms mask-heads mask-sense mask-size order overflow packing padding padding-gradient past
+    positions-half queries-apart relative repeat shape strides weights
 """
 
 
@@ -184,6 +184,7 @@ TABLE = "|       |   a |   b |\n|-------|----:|----:|\n| wrong | 1.0 | 3.0 |\n| 
         (TABLE, USUAL, "a", [("a", "1.0"), ("a", "1.0")]),
         (TABLE, ["b", "a"], "", [("wrong · b", "3.0"), ("wrong · a", "1.0")]),
         ("old 3\nnew 0", ["old", "new"], "", [("", "old 3"), ("", "new 0")]),
+        ("never right 3\nwrong 1\nright 0", USUAL, "", [("", "1"), ("", "0")]),
         ("older 3\nnew 0", ["old", "new"], "", []),
     ],
 )

@@ -61,6 +61,14 @@ class Block:
         """Whether it is a question whose answer unfolds."""
         return self.kind == "block" and "\n    type: question\n" in self.text
 
+    @property
+    def trap(self) -> str:
+        """Of a warning, the section of a story that is a trap; the first if there are several."""
+        shown = (each.value for each in self.walk() if each.kind == "include")
+        names = (reference.partition(":")[2] for reference in shown)
+        found = next((name for name in names if name.startswith("trap")), "")
+        return found if self.value == "warning" else ""
+
     def walk(self) -> Iterator[Block]:
         """Every block in it."""
         return _walk(self.blocks)
@@ -142,6 +150,18 @@ def question_ids(page: Page) -> dict[int, str]:
         name = "q-" + "-".join(re.findall(r"[a-z0-9]+", title.lower())[:8])
         times[name] += 1
         found[block.line] = name if times[name] == 1 else f"{name}-{times[name]}"
+    return found
+
+
+def trap_ids(page: Page) -> dict[int, str]:
+    """The ids of a page's traps, its warnings, by their lines: the first section called so.
+
+    Where a heading has that id, it leads to the trap as well, and the warning has none.
+    """
+    headings, found = {heading.value for heading in page.headings}, {}
+    for block in page.walk():
+        if (name := block.trap) and name not in headings:
+            found[block.line] = name
     return found
 
 

@@ -37,7 +37,8 @@ COLAB = {"en": "Open in Colab", "zh": "在 Colab 中打开"}
 CITE = {"en": "Cite this page", "zh": "引用本页"}
 READS = {"en": "reads a model of {} MB", "zh": "读取 {} MB 的模型"}
 # To look things up in: how long they take to read says nothing.
-NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md", "changes.md")
+NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
+NOT_READ += ("changes.md",)
 MODELS = {"en": "Known models", "zh": "知名模型"}
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)

@@ -9,6 +9,7 @@ tables and pictures. All else has its package:
 - `mhattn.inside`: what heads do in a model, and what a run takes.
 - `mhattn.costs`: parameters, FLOPs, bytes, by counting; loads no torch.
 - `mhattn.show`: tables and pictures.
+- `mhattn.testing`: checks that find silent mistakes in anybody's layer.
 - `mhattn.lessons`: tasks and small models of the site's chapters.
 
 A module is imported when one of its names is asked for: counting costs loads no torch, and nothing

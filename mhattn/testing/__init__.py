@@ -1,0 +1,28 @@
+"""The doctor: checks for mistakes in attention that raise no error, on any layer.
+
+- `doctor`: `check_attention`, and `assert_attention` for a test.
+- `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
+- `subject`, `probes`: the layer in one form, and what is done to it.
+- `formula` and `projections`, `numbers`, `precision`, `order`, `masks`, `batches`, `caches`: the
+  checks.
+
+It needs torch alone. As a command:
+``python -m mhattn.testing package.module:Layer --embed-dim 64``.
+"""
+
+from typing import TYPE_CHECKING
+
+from mhattn.door import lazy
+
+NAMES = {
+    "doctor": "assert_attention check_attention",
+    "report": "Finding Report",
+    "calls": "Calls",
+}
+
+if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.testing.calls import *
+    from mhattn.testing.doctor import *
+    from mhattn.testing.report import *
+else:
+    __all__, __getattr__, __dir__ = lazy(__name__, NAMES)

@@ -1,0 +1,140 @@
+"""Checks of batches: padding, and documents in one row."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhattn.testing.probes import allowed, apart, influence, modes, pair, said
+from mhattn.testing.registry import Found, check, need
+from mhattn.testing.report import Finding
+from mhattn.testing.subject import Subject
+
+__all__: list[str] = []
+
+
+LENGTHS = (7, 4, 5)
+
+
+def padded(subject: Subject) -> tuple[list[Tensor], Tensor]:
+    """A batch of three lengths, and which of its tokens are real."""
+    real = torch.arange(7) < torch.tensor(LENGTHS)[:, None]
+    return subject.draw(7, seed=6), real.to(subject.calls.device)
+
+
+def garbage(subject: Subject, inputs: list[Tensor], real: Tensor) -> list[Tensor]:
+    """The same batch with other tokens where there is padding."""
+    other = subject.draw(7, seed=12, size=10.0)
+    keep = (real[:, None] if subject.is_heads else real)[..., None]
+    return subject.three([torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)])
+
+
+@check("padding", "masks-in-practice/#padding")
+def padding(subject: Subject) -> Found:
+    """Padding has no influence on real tokens, and real tokens keep theirs."""
+    need(subject.calls.padding, "takes no padding mask")
+    for options in subject.ways:
+        for mode, _, _ in modes(subject):
+            for side in ("right", "left"):
+                yield from _replaced(subject, options, side, mode)
+        yield from _kept(subject, options)
+    if subject.calls.positions != "absolute":
+        yield from _alone(subject)
+
+
+def _replaced(subject: Subject, options: dict[str, Any], side: str, mode: str) -> Found:
+    inputs, real = padded(subject)
+    real = real if side == "right" else real.flip(-1)
+    one = subject(*inputs, padding=real, **options).output
+    other = subject(*garbage(subject, inputs, real), padding=real, **options).output
+    moved = torch.where(real, apart(subject, one, other), 0)
+    if not moved.max() <= subject.tolerance:
+        b, i = pair(moved == moved.max())
+        without = subject(*inputs, **options).output
+        plain = torch.where(real, apart(subject, without, one), 0).max()
+        got = f"output {i} of sequence {b} moved by {said(moved.max().item())}"
+        got += "; the padding mask changes nothing" if plain <= subject.tolerance else ""
+        did = f"in {mode}, the padding on the {side} was replaced"
+        yield Finding("padding", did, got, "real tokens stay as they are")
+
+
+def _kept(subject: Subject, options: dict[str, Any]) -> Found:
+    inputs, real = padded(subject)
+    where = "keys" if subject.is_heads else "self"
+    moved = influence(subject, inputs, padding=real, where=where, size=2.0, **options)
+    is_causal = bool(options) or subject.calls.causal is True
+    seen = allowed(subject, 7, 7, is_causal=is_causal).to(real.device)
+    blind = real[:, None] & real[:, :, None] & seen & (moved < 1e-7)
+    if blind.any():
+        b, i, j = pair(blind)
+        did, got = f"real token {j} was replaced", f"real output {i} did not move"
+        case = f"sequence {b}, causal={is_causal}"
+        yield Finding("padding", did, got, "real tokens see each other", case)
+
+
+def _alone(subject: Subject) -> Found:
+    inputs, real = padded(subject)
+    whole = subject(*inputs, padding=real).output
+    for b, length in enumerate(LENGTHS):
+        short = subject.three([x[b : b + 1, ..., :length, :] for x in inputs])
+        alone = subject(*short).output
+        gap = apart(subject, alone, whole[b : b + 1, ..., :length, :]).max().item()
+        if not gap <= subject.tolerance:
+            did, got = f"sequence {b} alone, and padded", f"real outputs differ by {said(gap)}"
+            yield Finding("padding", did, got, "the same to rounding")
+
+
+@check("padding-gradient", "gradients/#hidden")
+def padding_gradient(subject: Subject) -> Found:
+    """Padding gets no gradient from real tokens, and gives none."""
+    need(subject.calls.padding, "takes no padding mask")
+    inputs, real = padded(subject)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    leaves = leaves if subject.is_heads else [leaves[0]] * 3
+    output = subject(*leaves, padding=real).output
+    need(output.requires_grad, "gives no gradients")
+    tokens = output.transpose(1, 2) if subject.is_heads else output
+    tokens[real].square().sum().backward()
+    for name, x in zip(("query", "key", "value"), leaves, strict=True):
+        grad = x.grad if x.grad is not None else torch.zeros_like(x)
+        at = (grad.transpose(1, 2) if subject.is_heads else grad)[~real]
+        if not at.abs().max() <= subject.tolerance * 10:
+            token = name if subject.is_heads else "token"
+            got = f"gradient {said(at.abs().max().item())} at a padded {token}"
+            yield Finding("padding-gradient", "the loss counts real tokens only", got, "0")
+            return
+
+
+@check("packing", "batches/#packing")
+def packing(subject: Subject) -> Found:
+    """Documents packed in one row don't see each other, and each is as it is alone."""
+    c = subject.calls
+    need(c.documents, "takes no document numbers")
+    number = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2], device=c.device).expand(3, 9)
+    inputs = subject.draw(9, seed=7)
+    where = "keys" if subject.is_heads else "self"
+    asked = subject.usual
+    moved = influence(subject, inputs, where=where, documents=number, size=2.0, **asked)
+    other = (number[:, :, None] != number[:, None]) & (moved > subject.tolerance)
+    if other.any():
+        b, i, j = pair(other)
+        yield Finding(
+            "packing",
+            f"token {j} of document {number[0, j]} was replaced",
+            f"output {i} of document {number[0, i]} moved by {said(moved[b, i, j].item())}",
+            "documents are apart",
+        )
+        return
+    whole = subject(*inputs, documents=number, **asked).output
+    for first, last in ((0, 3), (3, 7), (7, 9)):
+        part = [x[..., first:last, :] for x in inputs]
+        alone = subject(*(part if subject.is_heads else [part[0]] * 3), **asked).output
+        gap = apart(subject, alone, whole[..., first:last, :]).max().item()
+        if not gap <= subject.tolerance:
+            yield Finding(
+                "packing",
+                f"tokens {first} to {last - 1} packed, and alone",
+                f"outputs differ by {said(gap)}",
+                "the same: positions begin anew in each document",
+            )
+            return

@@ -1,0 +1,158 @@
+"""Checks of caches and of positions."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhattn.testing.probes import apart, pair, said
+from mhattn.testing.registry import Found, check, need
+from mhattn.testing.report import Finding
+from mhattn.testing.subject import Skip, Subject
+
+__all__: list[str] = []
+
+
+def steps(
+    subject: Subject, x: Tensor, sizes: tuple[int, ...], cache: Any, start: int = 0
+) -> tuple[Tensor, Any]:
+    """Give a text in pieces."""
+    outputs = []
+    asked = subject.usual
+    for size in sizes:
+        at: dict[str, Any] = dict(asked)
+        if subject.calls.position_ids and subject.calls.positions:
+            at["position_ids"] = torch.arange(start, start + size, device=x.device).expand(
+                len(x), size
+            )
+        piece = x[:, start : start + size]
+        with torch.no_grad():
+            found = subject(piece, piece, piece, cache=cache, **at)
+        cache = found.cache
+        outputs.append(found.output)
+        start += size
+    return torch.cat(outputs, dim=1), cache
+
+
+@check("cache", "kv-cache/#decode", cache_chunks="kv-cache/#traps")
+def cache(subject: Subject) -> Found:
+    """A text in pieces, with a cache, gives the outputs of the whole text."""
+    c = subject.calls
+    need(c.cache and not subject.is_heads, "takes no cache, or new_cache isn't said")
+    asked = subject.usual
+    length = 9 if not c.window else 3 * c.window + 2
+    x = subject.draw(length, seed=8)[0]
+    if c.position_ids and c.positions:
+        asked["position_ids"] = torch.arange(length, device=x.device).expand(len(x), length)
+    with torch.no_grad():
+        full = subject(x, x, x, **asked).output
+    plans = {
+        "cache": (4, *[1] * (length - 4)),
+        "cache-chunks": (3, 2, length - 5),
+    }
+    for name, sizes in plans.items():
+        for again in range(2):
+            got, _ = steps(subject, x, sizes, subject.new_cache())
+            gap = apart(subject, full, got)
+            if not gap.max() <= subject.tolerance:
+                b, i = pair(gap == gap.max()) if gap.max().isfinite() else (0, 0)
+                yield Finding(
+                    name,
+                    f"{length} tokens in pieces of {list(sizes)[:6]}" + ", a second time" * again,
+                    f"output {i} differs by {said(gap.max().item())} from that of the whole text",
+                    "the same to rounding",
+                    f"sequence {b}",
+                )
+                return
+    other = subject.draw(length, seed=9)[0]
+    ours, mine = steps(subject, x, (4,), subject.new_cache())
+    steps(subject, other, (4,), subject.new_cache())
+    rest, _ = steps(subject, x, (1,) * (length - 4), mine, start=4)
+    away = apart(subject, full, torch.cat([ours, rest], 1)).max().item()
+    if not away <= subject.tolerance:
+        yield Finding(
+            "cache",
+            "two texts took turns, each with a cache of its own",
+            f"outputs differ by {said(away)}",
+            "caches are apart",
+        )
+
+
+@check("cache-crop", "kv-cache/#traps")
+def cache_crop(subject: Subject) -> Found:
+    """After cropping, a cache continues as if the dropped tokens had never come."""
+    c = subject.calls
+    need(
+        c.cache and c.new_cache and not subject.is_heads, "takes no cache, or new_cache isn't said"
+    )
+    need(hasattr(subject.new_cache(), "crop"), "the cache can't be cropped")
+    need(not c.window, "the layer has a window")
+    x, other = subject.draw(9, seed=8)[0], subject.draw(9, seed=10)[0]
+    spliced = torch.cat([x[:, :5], other[:, 5:]], 1)
+    _, kept = steps(subject, x, (9,), subject.new_cache())
+    kept.crop(5)
+    got, _ = steps(subject, spliced, (1, 1, 2), kept, start=5)
+    full, _ = steps(subject, spliced, (9,), subject.new_cache())
+    if not (gap := apart(subject, full[:, 5:], got).max().item()) <= subject.tolerance:
+        yield Finding(
+            "cache-crop",
+            "9 tokens, cropped to 5, then 4 others",
+            f"outputs differ by {said(gap)}",
+            "those of the new text",
+        )
+
+
+@check("relative", "positions/#turned", positions_half="positions/#traps")
+def relative(subject: Subject) -> Found:
+    """Where a text begins changes nothing, if positions are relative."""
+    c = subject.calls
+    need(c.positions in ("rotary", "relative"), "no relative positions are declared")
+    need(c.position_ids, "takes no positions")
+    x = subject.draw(6, seed=11)
+    asked = subject.usual
+    at = torch.arange(6, device=c.device).expand(3, 6)
+    one = subject(*x, position_ids=at, **asked).output
+    for by, size in ((1, 1.0), (100, 1.0), (3000, 20.0)):
+        gap = apart(subject, one, subject(*x, position_ids=at + by, **asked).output).max().item()
+        if not gap <= subject.tolerance * size:
+            name = "relative" if by < 1000 else "positions-half"
+            yield Finding(
+                name,
+                f"all positions {by} later",
+                f"outputs differ by {said(gap)}",
+                "the same: only distances count",
+            )
+            return
+    gap = apart(subject, one, subject(*x, position_ids=at * 2, **asked).output).max().item()
+    if gap <= subject.tolerance:
+        yield Finding(
+            "relative",
+            "positions twice as far apart",
+            "outputs did not change",
+            "other outputs: positions are used",
+        )
+
+
+@check("positions-half", "positions/#traps")
+def positions_half(subject: Subject) -> Found:
+    """In half precision, far positions are as exact as near ones."""
+    c = subject.calls
+    need(c.positions in ("rotary", "relative"), "no relative positions are declared")
+    need(c.position_ids, "takes no positions")
+    half = subject.in_dtype(torch.bfloat16)
+    x = half.draw(6, seed=11)
+    at = torch.arange(6, device=c.device).expand(3, 6)
+    try:
+        near, far = (half(*x, position_ids=at + by).output for by in (0, 3001))
+    except Exception as error:
+        raise Skip(f"doesn't run in bfloat16: {str(error).splitlines()[0][:80]}") from error
+    same = [y.to(c.dtype) for y in x] if subject.is_heads else [x[0].to(c.dtype)] * 3
+    exact = subject(*same, position_ids=at).output
+    usual, gap = apart(half, exact, near).max().item(), apart(half, exact, far).max().item()
+    if gap > 6 * usual + 0.02:
+        yield Finding(
+            "positions-half",
+            "bfloat16, positions 0 to 5 and 3001 to 3006",
+            f"errors {said(usual)} and {said(gap)}",
+            "alike: angles in float32",
+        )

@@ -1,0 +1,264 @@
+"""How a layer is called: one form for the checks, whatever the layer's arguments are named."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+__all__ = ["Calls"]
+
+NAMES = {
+    "causal": ("is_causal", "causal"),
+    "mask": ("attn_mask", "attention_mask", "mask", "src_mask"),
+    "padding": ("key_padding_mask", "padding_mask", "src_key_padding_mask"),
+    "weights": ("need_weights", "return_weights", "return_attention", "output_attentions"),
+    "documents": ("documents", "document_ids", "doc_ids", "segment_ids", "sequence_ids"),
+    "position_ids": ("position_ids", "positions"),
+    "cache": ("cache", "kv_cache", "past_key_value", "past_key_values", "layer_past", "past"),
+}
+SIZES = {
+    "embed_dim": ("embed_dim", "d_model", "hidden_size", "dim", "E", "n_embd", "d", "width"),
+    "num_heads": (
+        "num_heads",
+        "nhead",
+        "n_heads",
+        "n_head",
+        "heads",
+        "num_attention_heads",
+        "H",
+        "h",
+    ),
+    "num_kv_heads": (
+        "num_kv_heads",
+        "num_key_value_heads",
+        "n_kv_heads",
+        "kv_heads",
+        "n_kv_head",
+        "G",
+    ),
+    "head_dim": ("head_dim", "d_head", "d_k", "dim_head", "D"),
+}
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How a layer is called, and what it promises.
+
+    Attributes:
+        embed_dim: width of a token. Default: the layer's own.
+        num_heads: heads of the queries. Default: the layer's own.
+        num_kv_heads: heads of keys and values. Default: ``num_heads``.
+        head_dim: width of a head. Default: ``embed_dim / num_heads``.
+        form: ``"layer"``, ``(B, L, E)`` in and out, or ``"heads"``, a function of ``(B, H, L, D)``.
+        batch_first: whether a layer takes ``(B, L, E)``, or ``(L, B, E)``.
+        inputs: ``"x"`` one tensor, ``"qk"`` a sequence and a memory, ``"qkv"`` three.
+        causal: True always, False never, or the name of the argument that makes it so.
+        corner: ``"lower right"`` or ``"upper left"``, if queries are fewer than keys; None: any.
+        mask: name of the argument, ``(L, S)`` and what broadcasts; False: takes none.
+        mask_true: what True means in it, ``"attend"`` or ``"ignore"``; ``"add"`` for floats.
+        mask_heads: ``"B,H,L,S"`` or ``"B*H,L,S"``, if each head may have its own.
+        padding: name of the argument, ``(B, S)``; False: takes none.
+        padding_true: what True means in it, ``"attend"`` or ``"ignore"``.
+        empty_rows: what a query that sees nothing may get: ``"finite"`` numbers, ``"zeros"``,
+            ``"any"``.
+        weights: what to pass for weights to come back: a name, or a dictionary.
+        cache: name of the argument. The layer returns ``(output, ..., cache)``, or changes it.
+        new_cache: makes an empty cache. Default: None is passed.
+        documents: name of the argument with each token's document, integers ``(B, L)``.
+        positions: ``"rotary"``, ``"relative"``, ``"absolute"``, or None: the layer adds none.
+        position_ids: name of the argument with each token's position, integers ``(B, L)``.
+        rotary: ``"halves"`` or ``"interleaved"``, and the base.
+        scale: what scores are multiplied by. Default: ``1 / sqrt(head_dim)``.
+        window: number of keys that a query sees, itself among them. Default: all.
+        sinks: whether weights may sum to less than one.
+        dtype: type of floats.
+        device: where to run.
+        seed: of the random inputs.
+
+    Raises:
+        TypeError: dtype is no type of floats.
+        ValueError: an argument has a value that is not listed here.
+
+    Examples:
+        >>> Calls(num_heads=3, causal="is_causal").corner
+        'lower right'
+    """
+
+    embed_dim: int | None = None
+    num_heads: int | None = None
+    num_kv_heads: int | None = None
+    head_dim: int | None = None
+    form: str | None = None
+    batch_first: bool = True
+    inputs: str | None = None
+    causal: bool | str | None = None
+    corner: str | None = "lower right"
+    mask: str | bool | None = None
+    mask_true: str = "attend"
+    mask_heads: str | None = None
+    padding: str | bool | None = None
+    padding_true: str = "ignore"
+    empty_rows: str = "finite"
+    weights: str | bool | dict[str, Any] | None = None
+    cache: str | bool | None = None
+    new_cache: Callable[[], Any] | None = None
+    documents: str | bool | None = None
+    positions: str | None = None
+    position_ids: str | bool | None = None
+    rotary: tuple[str, float] = ("halves", 10000.0)
+    scale: float | None = None
+    window: int | None = None
+    sinks: bool = False
+    dtype: torch.dtype = torch.float32
+    device: str | torch.device = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "form": (None, "layer", "heads"),
+            "inputs": (None, "x", "qk", "qkv"),
+            "corner": (None, "lower right", "upper left"),
+            "mask_true": ("attend", "ignore", "add"),
+            "padding_true": ("attend", "ignore"),
+            "mask_heads": (None, "B,H,L,S", "B*H,L,S"),
+            "empty_rows": ("finite", "zeros", "any"),
+            "positions": (None, "rotary", "relative", "absolute"),
+        }
+        for name, values in allowed.items():
+            if (value := getattr(self, name)) not in values:
+                said = ", ".join(map(repr, values))
+                raise ValueError(f"{name} must be one of {said}, got {value!r}")
+        for name in ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "window"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if self.rotary[0] not in ("halves", "interleaved"):
+            raise ValueError(f"rotary must begin with halves or interleaved, got {self.rotary!r}")
+        if not self.dtype.is_floating_point:
+            raise TypeError(f"dtype must be a type of floats, got {self.dtype}")
+
+
+KNOWN: list[tuple[Any, dict[str, Any]]] = [
+    (
+        F.scaled_dot_product_attention,
+        {
+            "form": "heads",
+            "inputs": "qkv",
+            "causal": "is_causal",
+            "corner": "upper left",
+            "mask": "attn_mask",
+            "mask_heads": "B,H,L,S",
+            "padding": False,
+            "weights": False,
+            "cache": False,
+            "documents": False,
+            "position_ids": False,
+            "empty_rows": "any",
+        },
+    ),
+    (
+        nn.MultiheadAttention,
+        {
+            "inputs": "qkv",
+            "mask": "attn_mask",
+            "mask_true": "ignore",
+            "mask_heads": "B*H,L,S",
+            "padding": "key_padding_mask",
+            "padding_true": "ignore",
+            "causal": False,
+            "empty_rows": "any",
+            "weights": {"need_weights": True, "average_attn_weights": False},
+        },
+    ),
+    (
+        nn.TransformerEncoderLayer,
+        {
+            "inputs": "x",
+            "mask": "src_mask",
+            "mask_true": "ignore",
+            "mask_heads": "B*H,L,S",
+            "causal": False,
+            "padding": "src_key_padding_mask",
+            "padding_true": "ignore",
+            "empty_rows": "any",
+        },
+    ),
+]
+
+
+def describe(layer: Callable[..., Any], calls: Calls) -> Calls:
+    """Fill in what the caller has not said, from the class, the signature and the sizes."""
+    given = {f.name: getattr(calls, f.name) for f in fields(calls)}
+    default = Calls()
+    said = {name for name, value in given.items() if value != getattr(default, name)}
+    for known, options in KNOWN:
+        if layer is known or (isinstance(known, type) and isinstance(layer, known)):
+            given |= {name: value for name, value in options.items() if name not in said}
+    if isinstance(layer, nn.Module):
+        given["batch_first"] = _batch_first(layer, given, said)
+        for name in SIZES:
+            given[name] = given[name] or _size(layer, name)
+    given["form"] = given["form"] or ("layer" if isinstance(layer, nn.Module) else "heads")
+    if given["form"] == "layer" and not given["embed_dim"]:
+        given["embed_dim"] = _width(layer) or 24
+    if given["form"] == "layer" and not given["num_heads"]:
+        raise ValueError("num_heads must be given: the layer doesn't say it")
+    given["num_heads"] = given["num_heads"] or 3
+    given["num_kv_heads"] = given["num_kv_heads"] or given["num_heads"]
+    if given["num_heads"] % given["num_kv_heads"]:
+        raise ValueError(
+            f"num_kv_heads must divide num_heads, {given['num_heads']}, got {given['num_kv_heads']}"
+        )
+    width = given["embed_dim"] or 8 * given["num_heads"]
+    given["head_dim"] = given["head_dim"] or width // given["num_heads"]
+    given["embed_dim"] = given["embed_dim"] or given["head_dim"] * given["num_heads"]
+    takes, required = signature(layer)
+    for name, usual in NAMES.items():
+        if given[name] is None:
+            given[name] = next((option for option in usual if option in takes), False)
+    if given["inputs"] is None:
+        first = required[:3]
+        many = len(first) == 3 or takes[1:3] == ["key", "value"] or takes[1:3] == ["k", "v"]
+        two = takes[1:2] and takes[1] in ("memory", "context", "kv", "encoder_hidden_states")
+        given["inputs"] = "qkv" if many or given["form"] == "heads" else "qk" if two else "x"
+    return Calls(**given)
+
+
+def signature(layer: Callable[..., Any]) -> tuple[list[str], list[str]]:
+    try:
+        asked = inspect.signature(layer.forward if isinstance(layer, nn.Module) else layer)
+    except (TypeError, ValueError):
+        return [], []
+    plain = [
+        p for p in asked.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    return [p.name for p in plain], [p.name for p in plain if p.default is p.empty]
+
+
+def _batch_first(layer: nn.Module, given: dict[str, Any], said: set[str]) -> bool:
+    if "batch_first" in said:
+        return bool(given["batch_first"])
+    found = getattr(layer, "batch_first", None)
+    if found is None and isinstance(inner := getattr(layer, "self_attn", None), nn.Module):
+        found = getattr(inner, "batch_first", None)
+    return True if found is None else bool(found)
+
+
+def _size(layer: nn.Module, name: str) -> int | None:
+    config = getattr(layer, "config", None)
+    inner = getattr(layer, "self_attn", None)
+    for place in (layer, config, inner):
+        for option in SIZES[name]:
+            if isinstance(value := getattr(place, option, None), int) and value > 0:
+                return value
+    return None
+
+
+def _width(layer: Callable[..., Any]) -> int | None:
+    if not isinstance(layer, nn.Module):
+        return None
+    return next((m.in_features for m in layer.modules() if isinstance(m, nn.Linear)), None)

@@ -1,0 +1,152 @@
+"""Examine a layer that attends: every check that applies, in one report."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from mhattn.testing import batches, caches, formula, masks, numbers, order, precision
+from mhattn.testing.calls import Calls
+from mhattn.testing.formula import KNOWN
+from mhattn.testing.registry import CHECKS, PAGES, Check
+from mhattn.testing.report import Finding, Report
+from mhattn.testing.subject import Skip, Subject
+
+__all__ = ["assert_attention", "check_attention"]
+
+ROOMS = numbers, order, masks, batches, caches, formula, precision  # each enters its checks
+
+
+def check_attention(
+    layer: Callable[..., Any], *, only: Iterable[str] | None = None, **how: Any
+) -> Report:
+    """Look for silent mistakes in attention, from what a layer does alone.
+
+    What the layer is called with is read from its class and signature; whatever is not said there,
+    or is read wrong, is said by keyword. A module is copied: the caller's own stays as it is.
+
+    Args:
+        layer: a module, ``(B, L, E)`` in and out, or a function of queries, keys and values,
+            ``(B, H, L, D)``.
+        only: names of checks. Default: all that apply.
+        **how: what `Calls` lists:
+
+            - ``embed_dim``, ``num_heads``, ``num_kv_heads``, ``head_dim``: sizes.
+            - ``form``: ``"layer"`` or ``"heads"``; ``batch_first``; ``inputs``: ``"x"`` one tensor,
+              ``"qk"`` a sequence and a memory, ``"qkv"`` three.
+            - ``causal``: True always, False never, or the argument's name; ``corner``:
+              ``"lower right"`` or ``"upper left"``, if queries are fewer than keys.
+            - ``mask``, ``padding``: names of arguments; ``mask_true``, ``padding_true``:
+              ``"attend"`` or ``"ignore"``, for floats ``"add"``; ``mask_heads``: ``"B,H,L,S"`` or
+              ``"B*H,L,S"``; ``empty_rows``: ``"finite"``, ``"zeros"`` or ``"any"``.
+            - ``weights``: what must be passed so that weights come back: a name, or a dictionary.
+            - ``cache``: the argument's name; ``new_cache``: a function that makes an empty one.
+              The layer returns ``(output, ..., cache)``, or changes an object.
+            - ``documents``, ``position_ids``: names of arguments, ``(B, L)``.
+            - ``positions``: ``"rotary"``, ``"relative"`` or ``"absolute"``; ``rotary``:
+              ``("halves", base)`` or ``("interleaved", base)``.
+            - ``scale``, ``window`` (keys that a query sees, itself among them), ``sinks`` (rows sum
+              to less than one), ``dtype``, ``device``, ``seed``.
+
+    Returns:
+        A `Report`: ``report.ok``, ``report.findings``, and as text a table.
+
+    Raises:
+        TypeError: an argument is unknown, or the layer can't be called.
+        ValueError: an argument has a wrong value, a check is unknown, or the layer raises an error
+            in its plainest call.
+
+    Examples:
+        >>> check_attention(nn.MultiheadAttention(24, 3, batch_first=True)).ok
+        True
+        >>> def unscaled(query, key, value):
+        ...     return (query @ key.mT).softmax(dim=-1) @ value
+        >>> check_attention(unscaled).findings[0].got.split("of: ")[1]
+        'scale missing'
+    """
+    if not callable(layer):
+        raise TypeError(f"layer must be a module or a function, got {layer!r}")
+    unknown = sorted(set(how) - set(Calls.__dataclass_fields__))
+    if unknown:
+        raise TypeError(f"{unknown[0]} is no argument of check_attention")
+    names = list(CHECKS) if only is None else list(only)
+    if strange := [name for name in names if name not in CHECKS]:
+        raise ValueError(
+            f"only must name checks, got {strange[0]!r}; there are {', '.join(CHECKS)}"
+        )
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        subject = Subject.of(layer, Calls(**how))
+        _first_call(subject)
+        return _examined(subject, names)
+
+
+def _first_call(subject: Subject) -> None:
+    try:
+        subject(*subject.draw(5))
+    except Exception as error:
+        c = subject.calls
+        raise ValueError(
+            f"layer raised {type(error).__name__} in its plainest call, with inputs={c.inputs!r}, "
+            f"embed_dim={c.embed_dim}, num_heads={c.num_heads}: {error}"
+        ) from error
+
+
+def _examined(subject: Subject, names: list[str]) -> Report:
+    layer = subject.layer
+    name = (
+        type(layer).__name__
+        if isinstance(layer, nn.Module)
+        else getattr(layer, "__name__", repr(layer))
+    )
+    report = Report(name)
+    rooms = [room.__name__ for room in ROOMS]
+    ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
+    for check in (each for each in ordered if each.name in names):
+        found, why = _looked(check, subject)
+        if why:
+            report.skipped[check.name] = why
+        else:
+            report.checked.append(check.name)
+        known = {(each.check, each.level) for each in report.findings}
+        report.findings += [each for each in found if (each.check, each.level) not in known]
+    report.findings.sort(key=lambda each: KNOWN not in each.got)  # named mistakes first
+    return report
+
+
+def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
+    """What a check found, and why it could not look."""
+    found: list[Finding] = []
+    try:
+        for each in check.look(subject):
+            found.append(replace(each, page=PAGES[each.check]))
+    except Skip as why:
+        return found, "" if found else str(why)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        said = f"{type(error).__name__}: {lines[0]}"[:200]
+        found.append(Finding(check.name, check.says, said, "no error", page=check.page))
+    finally:
+        subject.train(False)
+    return found, ""
+
+
+def assert_attention(layer: Callable[..., Any], **how: Any) -> None:
+    """Raise an error that tells what is wrong with a layer, for a test.
+
+    Args:
+        layer: as for `check_attention`.
+        **how: as for `check_attention`.
+
+    Raises:
+        AssertionError: a mistake was found; its text is the report.
+        TypeError: as `check_attention`.
+        ValueError: as `check_attention`.
+
+    Examples:
+        >>> assert_attention(nn.MultiheadAttention(24, 3, batch_first=True))
+    """
+    report = check_attention(layer, **how)
+    if not report.ok:
+        raise AssertionError(str(report))

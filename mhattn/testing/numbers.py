@@ -1,0 +1,250 @@
+"""Checks of outputs: shapes, chance, inputs that stay as they are, weights that sum to one."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mhattn.testing.probes import apart, causal, said
+from mhattn.testing.registry import Found, check, need
+from mhattn.testing.report import Finding
+from mhattn.testing.subject import Subject
+
+__all__: list[str] = []
+
+
+@check("shape", "shapes/#layer")
+def shape(subject: Subject) -> Found:
+    """The output has the shape, type and place of the queries, and is finite."""
+    query, key, value = subject.draw(5, seed=1)
+    found = subject(query, key, value).output
+    if found.shape != query.shape:
+        yield Finding(
+            "shape",
+            f"queries {tuple(query.shape)}",
+            f"output {tuple(found.shape)}",
+            "the same shape",
+        )
+    elif found.dtype != query.dtype or found.device != query.device:
+        yield Finding(
+            "shape",
+            f"queries {query.dtype} on {query.device}",
+            f"output {found.dtype} on {found.device}",
+            "the same",
+        )
+    elif not found.isfinite().all():
+        yield Finding("shape", "tokens of size 1", "NaN or infinity", "finite numbers")
+
+
+@check("repeat", "dropout/#modes")
+def repeat(subject: Subject) -> Found:
+    """In evaluation, the same call gives the same output."""
+    inputs = subject.draw(6, seed=2)
+    for options in subject.ways:
+        one = subject(*inputs, seed=1, **options).output
+        for seed in (2, 3, 4):
+            gap = apart(subject, one, subject(*inputs, seed=seed, **options).output).max().item()
+            if not gap <= subject.tolerance / 10:
+                yield Finding(
+                    "repeat",
+                    "eval(), the same call twice",
+                    f"outputs differ by {said(gap)}",
+                    "no dropout in evaluation, nothing kept from the last call",
+                )
+                return
+
+
+def shares(subject: Subject) -> list[float]:
+    """The shares of all dropouts that a layer names."""
+    if not isinstance(subject.layer, nn.Module):
+        return []
+    found = [m.p for m in subject.layer.modules() if isinstance(m, nn.Dropout)]
+    for module in subject.layer.modules():
+        for name in (
+            "dropout",
+            "attn_dropout",
+            "attention_dropout",
+            "dropout_p",
+            "p_drop",
+            "attn_pdrop",
+        ):
+            if isinstance(value := getattr(module, name, None), float):
+                found.append(value)
+    return [p for p in found if p > 0]
+
+
+@check("dropout", "dropout/#idea")
+def dropout(subject: Subject) -> Found:
+    """In training some weights are dropped, and the mean over many calls is evaluation's output."""
+    need(shares(subject), "no dropout")
+    options = subject.usual
+    inputs = subject.draw(5, batch=2, seed=3)
+    with torch.no_grad():
+        exact = subject(*inputs, **options).output.double()
+        subject.train()
+        many = torch.stack(
+            [subject(*inputs, seed=s, **options).output.double() for s in range(600)]
+        )
+        subject.train(False)
+    spread = many.std(0)
+    if spread.max() == 0:
+        yield Finding(
+            "dropout",
+            "train(), 600 calls",
+            "all outputs are the same",
+            f"a share of {max(shares(subject))} is dropped",
+        )
+        return
+    away = (many.mean(0) - exact).abs() / (spread / 600**0.5 + 1e-6 * exact.abs().max())
+    if not away.max() <= 6.5:
+        yield Finding(
+            "dropout",
+            "train(), the mean of 600 calls",
+            f"{said(away.max().item())} standard errors from evaluation's output",
+            "the same mean: weights are dropped after softmax and the rest divided by 1 - p",
+        )
+
+
+@check("inputs-kept", "shapes-in-depth/#traps")
+def inputs_kept(subject: Subject) -> Found:
+    """Queries, keys, values and masks are as before after the call, and so is the layer."""
+    c = subject.calls
+    inputs = [x.clone() for x in subject.draw(6, seed=4)]
+    inputs = inputs if subject.is_heads or c.inputs == "qkv" else [inputs[0]] * 3
+    before = [x.clone() for x in inputs]
+    state = {}
+    if isinstance(subject.layer, nn.Module):
+        state = {name: value.clone() for name, value in subject.layer.state_dict().items()}
+    mask = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril()
+    asked: dict[str, Any] = {"mask": mask.clone()} if c.mask and subject.forms.get("mask") else {}
+    options = {"causal": True} if isinstance(c.causal, str) and not asked else {}
+    with torch.no_grad():
+        subject(*inputs, **asked, **options)
+    for name, one, other in zip(("query", "key", "value"), inputs, before, strict=True):
+        if not torch.equal(one, other):
+            yield Finding(
+                "inputs-kept",
+                "called once",
+                f"{name} was changed in place",
+                "inputs stay as they are",
+            )
+            return
+    if asked and not torch.equal(asked["mask"], mask):
+        yield Finding(
+            "inputs-kept", "called once", "the mask was changed in place", "inputs stay as they are"
+        )
+    if isinstance(subject.layer, nn.Module):
+        now = subject.layer.state_dict()
+        changed = [
+            n for n, v in state.items() if now[n].shape != v.shape or not torch.equal(now[n], v)
+        ]
+        if changed:
+            yield Finding(
+                "inputs-kept",
+                "called once in eval()",
+                f"{changed[0]} changed",
+                "evaluation changes no state",
+            )
+
+
+def _kept(x: Tensor, one: int, other: int) -> Tensor:
+    """The same numbers, with two axes exchanged in memory."""
+    return x.transpose(one, other).contiguous().transpose(one, other)
+
+
+@check("strides", "shapes-in-depth/#contiguous")
+def strides(subject: Subject) -> Found:
+    """Inputs that aren't contiguous give the same output."""
+    inputs = subject.draw(6, seed=5)
+    one = subject(*inputs).output
+    ways = {
+        "features outside in memory": [_kept(x, -1, -2) for x in inputs],
+        "length outside in memory": [_kept(x, 0, -2) for x in inputs],
+        "every second number of a larger tensor": [
+            x.repeat_interleave(2, dim=-1)[..., ::2] for x in inputs
+        ],
+    }
+    for name, changed in ways.items():
+        changed = changed if subject.is_heads else [changed[0]] * 3
+        try:
+            gap = apart(subject, one, subject(*changed).output).max().item()
+        except RuntimeError as error:
+            yield Finding(
+                "strides",
+                name,
+                f"RuntimeError: {str(error).splitlines()[0][:100]}",
+                "the same output",
+            )
+            return
+        if not gap <= subject.tolerance:
+            yield Finding("strides", name, f"outputs differ by {said(gap)}", "the same output")
+            return
+
+
+@check("constant-values", "attention/#softmax")
+def constant_values(subject: Subject) -> Found:
+    """If all values are the same, so is every output: weights sum to one."""
+    c = subject.calls
+    need(not c.sinks, "rows sum to less than one: sinks=True")
+    need(c.positions != "absolute", "the layer has absolute positions")
+    lengths = (4, 7) if subject.takes_two and c.causal is not True else (6,)
+    inputs = subject.draw(*lengths, seed=6)
+    if c.inputs == "x":
+        inputs = [inputs[0][..., :1, :].expand_as(inputs[0]).contiguous()] * 3
+    elif c.inputs == "qk":
+        inputs[1] = inputs[2] = inputs[1][..., :1, :].expand_as(inputs[1]).contiguous()
+    else:
+        inputs[2] = inputs[2][..., :1, :].expand_as(inputs[2]).contiguous()
+    need(c.inputs != "x" or not _is_block(subject), "a block")
+    for options in subject.ways:
+        found = subject(*inputs, **options).output
+        one = found[..., :1, :].expand_as(found)
+        if subject.is_heads:
+            one = (
+                inputs[2]
+                .repeat_interleave(subject.heads // subject.kv_heads, 1)[..., :1, :]
+                .expand_as(found)
+            )
+        gap = apart(subject, one, found).max().item()
+        if not gap <= subject.tolerance:
+            yield Finding(
+                "constant-values",
+                "all values are the same",
+                f"outputs differ by {said(gap)}",
+                "each output is that value: the weights of a query sum to one",
+            )
+            return
+
+
+def _is_block(subject: Subject) -> bool:
+    return isinstance(subject.layer, nn.TransformerEncoderLayer)
+
+
+@check("causal-shortcut", "pytorch-attention/#mha")
+def causal_shortcut(subject: Subject) -> Found:
+    """Asking for causal attention changes the output, and equals a causal mask."""
+    c = subject.calls
+    need(causal(subject) and isinstance(c.causal, str), "causal isn't an argument")
+    inputs = subject.draw(6, seed=12)
+    one, other = subject(*inputs).output, subject(*inputs, causal=True).output
+    if not apart(subject, one, other).max() > subject.tolerance:
+        yield Finding(
+            "causal-shortcut",
+            f"{c.causal}=True",
+            "the output is the same as without",
+            "another output",
+        )
+        return
+    if not c.mask or not subject.forms.get("mask"):
+        return
+    mask = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril()
+    if c.window:
+        mask &= torch.ones_like(mask).triu(1 - c.window)
+    gap = apart(subject, other, subject(*inputs, mask=mask).output).max().item()
+    if not gap <= subject.tolerance:
+        yield Finding(
+            "causal-shortcut",
+            f"{c.causal}=True, and a triangular mask",
+            f"outputs differ by {said(gap)}",
+            "the same output",
+        )

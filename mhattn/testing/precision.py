@@ -1,0 +1,167 @@
+"""Checks of precision: large scores, sixteen and sixty-four bits, gradients."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mhattn.testing.probes import said
+from mhattn.testing.registry import Found, check, need
+from mhattn.testing.report import Finding
+from mhattn.testing.subject import Skip, Subject
+
+__all__: list[str] = []
+
+
+@check("overflow", "online-softmax/#overflow")
+def overflow(subject: Subject) -> Found:
+    """Large scores give finite outputs and gradients."""
+    for size in (10.0, 40.0):
+        inputs = [x.requires_grad_() for x in subject.draw(6, seed=7, size=size)]
+        options = subject.usual
+        found = subject(*inputs, **options).output
+        if not found.isfinite().all():
+            yield Finding(
+                "overflow",
+                f"tokens of size {size:.0f}",
+                "NaN or infinity",
+                "finite: subtract the largest score before exp",
+            )
+            return
+        if found.requires_grad:
+            found.float().square().mean().backward()
+            if any(x.grad is not None and not x.grad.isfinite().all() for x in inputs):
+                yield Finding(
+                    "overflow",
+                    f"tokens of size {size:.0f}",
+                    "NaN in a gradient",
+                    "finite gradients",
+                )
+                return
+
+
+@check("half", "mask-conventions/#half")
+def half(subject: Subject) -> Found:
+    """In float16 and bfloat16 outputs are finite, keep their type, and are near the exact ones."""
+    c = subject.calls
+    needs_two = isinstance(subject.layer, nn.Module) or c.dtype == torch.float32
+    need(needs_two, "another type was asked for")
+    for dtype in (torch.bfloat16, torch.float16):
+        for size in (1.0, 6.0):
+            inputs = subject.in_dtype(dtype).draw(12, seed=8, size=size)
+            did = f"{dtype}, tokens of size {size:.0f}"
+            limit = 24 * torch.finfo(dtype).eps if size == 1 else torch.inf
+            yield from _halved(subject, dtype, inputs, did, limit, **subject.usual)
+    if c.mask and subject.forms.get("mask"):
+        inputs = subject.in_dtype(torch.float16).draw(6, seed=9)
+        mask = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril()
+        yield from _halved(subject, torch.float16, inputs, "float16 with a mask", 0.1, mask=mask)
+
+
+def _halved(
+    subject: Subject, dtype: torch.dtype, inputs: list[Tensor], did: str, limit: float, **asked: Any
+) -> Found:
+    try:
+        with torch.no_grad():
+            found = subject.in_dtype(dtype)(*inputs, **asked).output
+    except RuntimeError as error:
+        level = "error" if "mask" in asked else "note"
+        got = f"RuntimeError: {str(error).splitlines()[0][:100]}"
+        yield Finding("half", did, got, "an output", level=level)
+        return
+    if found.dtype != dtype:
+        yield Finding("half", did, f"output {found.dtype}", str(dtype))
+    elif not found.isfinite().all():
+        yield Finding("half", did, "NaN or infinity", "finite numbers")
+    else:
+        with torch.no_grad():
+            exact = subject(*_to(inputs, subject.calls.dtype), **asked).output.double()
+        away = (exact - found).norm() / exact.norm()
+        if away > limit:
+            got = f"outputs are off by {said(away.item())}"
+            yield Finding("half", did, got, f"within {said(limit)}")
+
+
+def _to(inputs: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """In another type; one tensor three times stays one."""
+    new = {id(x): x.to(dtype) for x in inputs}
+    return [new[id(x)] for x in inputs]
+
+
+@check("double", "gradients/#differences")
+def double(subject: Subject) -> Found:
+    """In float64, nothing on the way is rounded to float32."""
+    inputs, exact = _exact(subject)
+    found = exact(*inputs).output
+    if found.dtype != torch.float64:
+        yield Finding("double", "float64", f"output {found.dtype}", "float64", level="note")
+        return
+    nudged = [x + 1e-9 * torch.ones_like(x) * (1 + torch.arange(x.shape[-1])) for x in inputs]
+    steps = (exact(*subject.three(nudged)).output - found).abs().max().item()
+    if steps == 0 or steps > 1e-6:
+        yield Finding(
+            "double",
+            "float64, tokens moved by 1e-9",
+            f"outputs moved by {said(steps)}",
+            "about as much: no float32 within",
+            level="note",
+        )
+
+
+def _exact(subject: Subject) -> tuple[list[Tensor], Subject]:
+    exact = subject.in_dtype(torch.float64)
+    inputs = exact.draw(5, batch=2, seed=10)
+    try:
+        exact(*inputs)
+    except Exception as error:
+        raise Skip(f"doesn't run in float64: {str(error).splitlines()[0][:90]}") from error
+    return inputs, exact
+
+
+@check("gradients", "gradients/#differences")
+def gradients(subject: Subject) -> Found:
+    """Gradients reach every input and matrix, and equal finite differences."""
+    inputs, exact = _exact(subject)
+    leaves = subject.three([x.clone().requires_grad_() for x in inputs])
+    named: dict[str, Tensor] = {}
+    if isinstance(exact.layer, nn.Module):
+        named |= {n: p for n, p in exact.layer.named_parameters() if p.requires_grad}
+    names = ("query", "key", "value") if subject.is_heads else ("input",)
+    named |= dict(zip(names, leaves, strict=False))
+    output = exact(*leaves, **subject.usual).output
+    if not output.requires_grad:
+        got = "the output has none"
+        yield Finding("gradients", "called with gradients on", got, "from output to inputs")
+        return
+    source = torch.Generator().manual_seed(3)
+    direction = torch.randn(output.shape, generator=source, dtype=torch.float64).to(output.device)
+    grads = torch.autograd.grad(output, list(named.values()), direction, allow_unused=True)
+    for (name, x), grad in zip(named.items(), grads, strict=True):
+        step = torch.randn(x.shape, generator=source, dtype=torch.float64).to(x.device)
+        slope = _slope(exact, leaves, x, step, direction)
+        claimed = 0.0 if grad is None else (grad * step).sum().item()
+        did = f"{name} was moved a little"
+        if abs(slope - claimed) > 2e-5 * max(1.0, abs(slope), direction.abs().sum().item() / 30):
+            got = f"its gradient says {said(claimed)}, the output {said(slope)}"
+            yield Finding("gradients", did, got, "the same: nothing is detached")
+            return
+        if slope == claimed == 0 and x.ndim > 1 and not _may_rest(name):
+            yield Finding("gradients", did, "the output did not move", "every matrix is used")
+            return
+
+
+def _slope(exact: Subject, leaves: list[Tensor], x: Tensor, step: Tensor, along: Tensor) -> float:
+    """How fast the output moves along a direction as x moves by steps."""
+    sides = []
+    with torch.no_grad():
+        before = x.clone()
+        for by in (1e-5, -1e-5):
+            x.copy_(before + by * step)
+            sides.append((exact(*leaves, **exact.usual).output * along).sum().item())
+        x.copy_(before)
+    return (sides[0] - sides[1]) / 2e-5
+
+
+def _may_rest(name: str) -> bool:
+    """Tables of positions that are longer than the text, and the like."""
+    return "pos" in name or "rel" in name or "bias" in name

@@ -1,0 +1,183 @@
+"""A layer's own queries, keys and values: found in what its linear maps give, not in its source."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mhattn.testing.registry import need
+from mhattn.testing.subject import Skip, Subject
+
+__all__: list[str] = []
+
+Map = Callable[[Tensor], Tensor]
+Call = tuple[str, nn.Module, Tensor, Tensor]  # name, module, what went in and out
+ROLES = {
+    "q": {"q", "query", "queries", "wq", "qs", "lq"},
+    "k": {"k", "key", "keys", "wk", "ks", "lk"},
+    "v": {"v", "value", "values", "wv", "vs", "lv"},
+}
+
+
+def same(x: Tensor) -> Tensor:
+    """What it is given."""
+    return x
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Queries, keys and values, ``(B, L, H * D)`` or ``(B, H, L, D)``, and what comes after."""
+
+    three: list[Tensor]
+    out: Map = same
+    is_flat: bool = True
+
+    @property
+    def q(self) -> Tensor:
+        return self.three[0]
+
+    @property
+    def k(self) -> Tensor:
+        return self.three[1]
+
+    @property
+    def v(self) -> Tensor:
+        return self.three[2]
+
+
+def role(name: str) -> str | None:
+    """Which of q, k and v a module's name says."""
+    words = set(re.split(r"[._\d]+", name.lower()))
+    return next((letter for letter, names in ROLES.items() if words & names), None)
+
+
+def traced(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> list[Call]:
+    """The linear maps of a call, in their order."""
+    calls: list[Call] = []
+
+    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        return lambda m, i, o: calls.append((name, m, i[0].detach(), o.detach()))
+
+    handles = [
+        module.register_forward_hook(note(name))
+        for name, module in cast(nn.Module, subject.layer).named_modules()
+        if getattr(getattr(module, "weight", None), "ndim", 0) == 2 and not list(module.children())
+    ]
+    try:
+        subject(*inputs, **asked)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls
+
+
+def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> Iterator[Parts]:
+    """Ways to read a layer's own matrices; one of them must fit."""
+    layer, missing = cast(nn.Module, subject.layer), "its projections aren't found"
+    if isinstance(layer, nn.MultiheadAttention):
+        yield _of_torch(layer, inputs)
+        return
+    calls = traced(subject, inputs, asked)
+    known = {id(p) for _, module, _, _ in calls for p in module.parameters()}
+    loose = [(n, p) for n, p in layer.named_parameters() if id(p) not in known]
+    if (loose and not calls) or len([n for n, p in loose if p.ndim > 1 and role(n)]) >= 3:
+        yield from _of_parameters(inputs, loose, calls)
+        return
+    need(not loose, f"has other parameters than its projections: {[n for n, _ in loose][:1]}")
+    turn = same if subject.calls.batch_first else _exchanged
+    first = [call for call in calls if any(_equal(turn(call[2]), x) for x in inputs)]
+    last = [call[1] for call in calls if not any(call is each for each in first)]
+    need(first and len(last) <= 1, missing)
+    out = _applied(last[0]) if last else same
+    named = {r: [turn(call[3]) for call in first if role(call[0]) == r] for r in "qkv"}
+    all_found = all(named.values()) and len(first) == sum(map(len, named.values()))
+    results = [turn(call[3]) for call in first]
+    if all_found:
+        yield Parts([torch.cat(named[r], dim=-1) for r in "qkv"], out)
+    elif len(results) == 3:
+        yield Parts(results, out)
+    elif len(results) in (1, 2):
+        found = list(_fused(subject, *results))
+        need(found, missing)
+        yield from (Parts(three, out) for three in found)
+    else:
+        raise Skip(missing)
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and torch.equal(x, y)
+
+
+def _exchanged(x: Tensor) -> Tensor:
+    return x.transpose(0, 1)
+
+
+def _applied(module: nn.Module) -> Map:
+    weight = cast(Tensor, module.weight)
+    return lambda x: cast(Tensor, module(x.to(weight.dtype))).detach().double()
+
+
+def _fused(subject: Subject, first: Tensor, both: Tensor | None = None) -> Iterator[list[Tensor]]:
+    """Ways to cut one product into queries, keys and values, or a second one into two."""
+    heads, groups, dim = subject.heads, subject.kv_heads, subject.dim
+    if both is not None:
+        if both.shape[-1] == 2 * groups * dim:
+            yield [first, *both.chunk(2, dim=-1)]
+            yield [first, *(x.flatten(2) for x in both.unflatten(-1, (groups, 2, dim)).unbind(-2))]
+    elif first.shape[-1] == (heads + 2 * groups) * dim:
+        yield list(first.split([heads * dim, groups * dim, groups * dim], dim=-1))
+        in_groups = first.unflatten(-1, (groups, -1, dim))
+        yield [x.flatten(2) for x in in_groups.split([heads // groups, 1, 1], dim=-2)]
+        if heads == groups:
+            yield [x.flatten(2) for x in first.unflatten(-1, (heads, dim, 3)).unbind(-1)]
+
+
+def _of_torch(layer: nn.MultiheadAttention, inputs: list[Tensor]) -> Parts:
+    need(layer.bias_k is None and not layer.add_zero_attn, "adds keys of its own")
+    fused, bias = layer.in_proj_weight, layer.in_proj_bias
+    apart = layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight
+    matrices = apart if fused is None else fused.chunk(3)
+    biases = (None,) * 3 if bias is None else bias.chunk(3)
+    three = zip(inputs, matrices, biases, strict=True)
+    return Parts([F.linear(x, w, b).detach() for x, w, b in three], _applied(layer.out_proj))
+
+
+def _times(x: Tensor, w: Tensor, turned: bool) -> Tensor:
+    x, w = x.detach().double(), w.detach().double()
+    if w.ndim == 3:
+        return torch.einsum("ble,hed->blhd", x, w).flatten(2)
+    return x @ (w.T if turned else w)
+
+
+def _plus(x: Tensor, biases: list[nn.Parameter]) -> Tensor:
+    return x + biases[0].detach().flatten().double() if biases else x
+
+
+def _by_matrix(w: Tensor, turned: bool, added: list[nn.Parameter]) -> Map:
+    return lambda x: _plus(_times(x, w, turned), added)
+
+
+def _of_parameters(
+    inputs: list[Tensor], loose: list[tuple[str, nn.Parameter]], calls: list[Call]
+) -> Iterator[Parts]:
+    """Matrices that are bare parameters, ``(E, H * D)``, turned, or ``(H, E, D)``."""
+    found = {r: [p for n, p in loose if role(n) == r and p.ndim > 1] for r in "qkv"}
+    need(all(len(each) == 1 for each in found.values()), "its projections aren't found")
+    biases = {r: [p for n, p in loose if role(n) == r and p.ndim == 1] for r in "qkv"}
+    rest = [p for n, p in loose if role(n) is None]
+    last, added = [p for p in rest if p.ndim > 1], [p for p in rest if p.ndim == 1]
+    need(len(last) + len(calls) <= 1, "has other parameters than its projections")
+    for turned in (False, True):
+        try:
+            three = [
+                _plus(_times(x, found[r][0], turned), biases[r])
+                for x, r in zip(inputs, "qkv", strict=True)
+            ]
+        except RuntimeError:
+            continue
+        out = _applied(calls[0][1]) if calls else same
+        yield Parts(three, _by_matrix(last[0].flatten(0, -2), turned, added) if last else out)

@@ -1,0 +1,97 @@
+"""What the doctor found, as data and as text."""
+
+import textwrap
+from dataclasses import dataclass, field
+
+__all__ = ["Finding", "Report"]
+
+SITE = "https://mhattn.github.io/mhattn/"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake, and how to see it.
+
+    Attributes:
+        check: what found it.
+        did: what was done to the layer.
+        got: what came out.
+        expected: what should have.
+        case: the smallest case that shows it: sizes, place, number.
+        page: the section of the site that explains it, as in ``masks/#leak``.
+        level: ``"error"``, or ``"note"`` for what a layer may do on purpose.
+
+    Examples:
+        >>> Finding("future", "tokens from 3 on were replaced", "output 0 moved", "it stays").level
+        'error'
+    """
+
+    check: str
+    did: str
+    got: str
+    expected: str
+    case: str = ""
+    page: str = ""
+    level: str = "error"
+
+    def __str__(self) -> str:
+        case = f" ({self.case})" if self.case else ""
+        told = {"did": self.did + case, "got": self.got, "expected": self.expected}
+        lines = [f"{self.level}: {self.check}"]
+        for name, text in told.items():
+            lines.append(textwrap.fill(f"  {name:9}{text}", 66, subsequent_indent=" " * 11))
+        return "\n".join([*lines, f"  why      {SITE}{self.page}"])
+
+
+@dataclass
+class Report:
+    """What was checked, what was not, and what is wrong.
+
+    Attributes:
+        layer: the layer's name.
+        findings: mistakes and notes, in the order of the checks.
+        checked: the names of the checks that ran.
+        skipped: for each check that did not run, why.
+
+    Examples:
+        >>> print(Report("Layer", checked=["future"], skipped={"cache": "takes no cache"}))
+        Layer: 0 mistakes, 0 notes, 1 checks passed
+        <BLANKLINE>
+        passed: future
+        <BLANKLINE>
+        not checked:
+          cache            takes no cache
+    """
+
+    layer: str
+    findings: list[Finding] = field(default_factory=list)
+    checked: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Findings that are mistakes."""
+        return [finding for finding in self.findings if finding.level == "error"]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check found a mistake. What was not checked may still be wrong."""
+        return not self.errors
+
+    def __str__(self) -> str:
+        found = {finding.check: finding.level for finding in reversed(self.findings)}
+        found |= {finding.check: "error" for finding in self.errors}
+        good = [name for name in self.checked if name not in found]
+        notes = len(self.findings) - len(self.errors)
+        lines = [
+            f"{self.layer}: {len(self.errors)} mistakes, {notes} notes, {len(good)} checks passed"
+        ]
+        for finding in self.findings:
+            lines += ["", str(finding)]
+        if good:
+            text = ", ".join(good)
+            lines += ["", textwrap.fill(f"passed: {text}", 66, subsequent_indent="  ")]
+        if self.skipped:
+            lines += ["", "not checked:"]
+            lines += [f"  {name:16} {why}" for name, why in self.skipped.items()]
+        return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""The doctor is held to account: every mutant is found for its own reason, no right layer.
+
+``python tests/testing/test_doctor.py`` prints what it misses and where it raises a false alarm.
+"""
+
+import functools
+import sys
+import time
+
+import pytest
+import torch
+from mutants import MUTANTS
+from rights import RIGHT
+
+from mhattn.testing import check_attention
+
+QUICK = 10.0  # seconds, on a machine that does other things too
+
+
+@functools.cache
+def mutant_report(name):
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    torch.manual_seed(0)
+    return check_attention(mutant.make(), **mutant.how)
+
+
+def found(mutant, report):
+    """The findings of the checks that should find it."""
+    return [finding for finding in report.errors if finding.check in mutant.found_by]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_mutant_is_found_for_its_own_reason(mutant):
+    report = mutant_report(mutant.name)
+    assert not report.ok
+    reasons = found(mutant, report)
+    assert reasons, f"found by {[finding.check for finding in report.errors]}"
+    assert mutant.says in " ".join(str(finding) for finding in reasons)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_nothing_is_found_in_right_layers(name):
+    torch.manual_seed(0)
+    layer = RIGHT[name].make()
+    start = time.perf_counter()
+    report = check_attention(layer, **RIGHT[name].how)
+    assert report.ok, str(report)
+    assert len(report.checked) >= 10
+    assert time.perf_counter() - start < QUICK
+
+
+def main():
+    misses = 0
+    for mutant in MUTANTS:
+        if not all(word in mutant.name for word in sys.argv[1:]):
+            continue
+        start = time.perf_counter()
+        try:
+            report = mutant_report(mutant.name)
+        except Exception as error:
+            print(f"RAISED {mutant.name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+            misses += 1
+            continue
+        took = time.perf_counter() - start
+        reasons, where = found(mutant, report), f"{mutant.kind.__module__}.{mutant.kind.__name__}"
+        if not report.errors:
+            print(f"MISSED {mutant.name} ({where}), wanted {mutant.found_by}; {took:.1f} s")
+        elif not reasons:
+            got = [finding.check for finding in report.errors]
+            print(
+                f"OTHER {mutant.name} ({where}), wanted {mutant.found_by}, got {got}; {took:.1f} s"
+            )
+        elif mutant.says not in " ".join(str(finding) for finding in reasons):
+            print(
+                f"UNSAID {mutant.name} ({where}): {mutant.says!r} not in {[f.got for f in reasons]}"
+            )
+        else:
+            continue
+        misses += 1
+        for name in mutant.found_by:
+            if name in report.skipped:
+                print(f"    {name} skipped: {report.skipped[name]}", flush=True)
+    print(f"{len(MUTANTS)} mutants, {misses} not as wanted")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mhattn import HEAD_COLORS, KVCache, MultiHeadAttention
+from mhattn.testing import check_attention
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
 # --8<-- [end:setup]
@@ -385,6 +386,21 @@ for name, off in findings(Suspect).items():
 
 # %%
 # --8<-- [start:mend]
+def examine(kind):
+    """The doctor's report on a layer that is called as the suspect is."""
+    torch.manual_seed(8)
+    return check_attention(
+        kind(24, 6, 2),
+        embed_dim=24,
+        num_heads=6,
+        num_kv_heads=2,
+        causal=True,
+        padding="keep",
+        padding_true="attend",
+        cache="cache",
+    )
+
+
 def test_mended(Mended):
     assert issubclass(Mended, Suspect)
     for name, off in findings(Mended).items():
@@ -394,6 +410,9 @@ def test_mended(Mended):
     moved = (training(x)[0] - training(x)[0]).abs().max()
     assert moved > 1e-3, "in training dropout should act"
     print("five probes find nothing")
+    report = examine(Mended)
+    assert report.ok, f"the doctor: {report}"
+    print("nor does the doctor")
 
 
 # --8<-- [end:mend]
@@ -425,6 +444,18 @@ class Mended(Suspect):
 
 test_mended(Mended)
 # --8<-- [end:mend-solution]
+
+
+# %%
+# --8<-- [start:doctor]
+for kind in (Suspect, Mended, Healthy):
+    found = dict.fromkeys(each.check for each in examine(kind).findings)
+    said = ", ".join(found) or "nothing"
+    print(f"{kind.__name__}: {said}")
+assert not examine(Suspect).ok
+(only,) = examine(Healthy).findings
+assert only.check == "gradients"
+# --8<-- [end:doctor]
 
 
 # %%

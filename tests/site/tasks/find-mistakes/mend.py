@@ -41,3 +41,12 @@ class wrong_groups(Mended):
 class wrong_rows(Mended):
     def weigh(self, scores, visible):
         return scores.softmax(dim=-1) * visible
+
+
+# Five probes are not all there is: a row that sees nothing becomes NaN.
+class wrong_nan(Mended):
+    def hide_padding(self, scores, keep):
+        return scores.masked_fill(~keep[:, None, None], -torch.inf)
+
+    def weigh(self, scores, visible):
+        return scores.masked_fill(~visible, -torch.inf).softmax(dim=-1)

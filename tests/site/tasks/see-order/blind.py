@@ -26,9 +26,3 @@ def wrong_features(layer, E):
 def wrong_texts(layer, E):
     x = torch.randn(2, 7, E)
     return (layer(x.flip(0)) - layer(x).flip(0)).abs().max()
-
-
-# A sentence of one word has one order.
-def wrong_single(layer, E):
-    x = torch.randn(2, 1, E)
-    return (layer(x.flip(1)) - layer(x).flip(1)).abs().max()

@@ -119,7 +119,7 @@ class Page:
 
     @property
     def is_notebook(self) -> bool:
-        """Does MkDocs get it as a notebook? A lab whose exercises fold is a page like the others."""
+        """Does MkDocs get it as a notebook? A lab with exercises is a page like the others."""
         exercise = any(block.kind == "block" and block.value == "task" for block in self.walk())
         return self.name.startswith("labs/") and self.has_code and not exercise
 

@@ -101,7 +101,13 @@ class Healthy(nn.Module):
 
     def __init__(self, E=24, H=6, G=2, dropout=0.1):
         super().__init__()
-        self.inner = MultiHeadAttention(E, H, num_kv_heads=G, bias=False, dropout=dropout)
+        self.inner = MultiHeadAttention(
+            E,
+            H,
+            num_kv_heads=G,
+            bias=False,
+            dropout=dropout,
+        )
         self.q, self.k = self.inner.q_proj, self.inner.k_proj
         self.v, self.o = self.inner.v_proj, self.inner.out_proj
         self.H, self.G, self.D = H, G, E // H

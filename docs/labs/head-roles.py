@@ -8,7 +8,7 @@ from mhattn import HEAD_COLORS, causal_mask, table
 from mhattn.lessons import Echo, echo_texts, train_echo
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
-torch.set_default_dtype(torch.float64)  # digits enough for all machines to agree
+torch.set_default_dtype(torch.float64)  # enough for machines to agree
 # --8<-- [end:setup]
 
 
@@ -240,9 +240,9 @@ for model_name, maps in models.items():
     for name, statistic in statistics.items():
         found = has_role(statistic, maps, tokens).tolist()
         size = statistic(maps, tokens).tolist()
-        rows[f"{name}, {model_name}"] = [
-            f"{each:.2f}" + "*" * role for each, role in zip(size, found, strict=True)
-        ]
+        both = zip(size, found, strict=True)
+        row = [f"{each:.2f}" + "*" * role for each, role in both]
+        rows[f"{name}, {model_name}"] = row
 print(table(list(rows.values()), list(rows), names))
 best = {name: each.argmax().item() for name, each in shares.items()}
 print("most:", {name: names[head] for name, head in best.items()})
@@ -257,13 +257,16 @@ for name in ("previous", "induction"):
 # %%
 # --8<-- [start:figure]
 torch.manual_seed(7)
-figure, axes = plt.subplots(1, 3, figsize=(4.4, 3.2), layout="constrained", sharey=True)
+size = {"figsize": (4.4, 3.2), "layout": "constrained"}
+figure, axes = plt.subplots(1, 3, sharey=True, **size)
 places = torch.arange(8)
 for ax, (name, statistic) in zip(axes, statistics.items(), strict=True):
-    chance = torch.stack([statistic(shuffled(weights), tokens) for _ in range(99)])
+    redrawn = [statistic(shuffled(weights), tokens) for _ in range(99)]
+    chance = torch.stack(redrawn)
     ax.hlines(places, chance.amin(dim=0), chance.amax(dim=0), "black", lw=4)
     old = statistic(before, tokens)
-    ax.plot(old, places, "o", mfc="none", color=HEAD_COLORS[1], label="before")
+    open_ring = {"mfc": "none", "color": HEAD_COLORS[1]}
+    ax.plot(old, places, "o", label="before", **open_ring)
     ax.plot(shares[name], places, "o", color=HEAD_COLORS[0], label="trained")
     ax.set(title=name, xlim=(-0.05, 1))
 axes[0].set_yticks(places, names)

@@ -10,7 +10,7 @@ from mhattn.inside import edit_heads, pruning_curve, replace_heads
 from mhattn.lessons import echo_losses, echo_texts, train_echo
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
-torch.set_default_dtype(torch.float64)  # digits enough for all machines to agree
+torch.set_default_dtype(torch.float64)  # enough for machines to agree
 # --8<-- [end:setup]
 
 # %%
@@ -210,8 +210,14 @@ def test_agree(agree):
         "itself": (a, 1.0),
         "its logarithm": (a.log(), 1.0),
         "the reverse": (-a, -1.0),
-        "two neighbours exchanged": (torch.tensor([0.3, 5, 0.1, 40, 2]), 0.9),
-        "the largest made least": (torch.tensor([0.1, 5, 0.3, 0, 2]), 0.0),
+        "two neighbours exchanged": (
+            torch.tensor([0.3, 5, 0.1, 40, 2]),
+            0.9,
+        ),
+        "the largest made least": (
+            torch.tensor([0.1, 5, 0.3, 0, 2]),
+            0.0,
+        ),
     }
     for name, (b, expected) in cases.items():
         found = float(agree(a, b))
@@ -293,9 +299,8 @@ curves = {
     for name, measure in measures.items()
 }
 torch.manual_seed(4)
-random = torch.tensor(
-    [prune(model, [heads[place] for place in torch.randperm(8)]) for _ in range(20)]
-)
+orders = [[heads[n] for n in torch.randperm(8)] for _ in range(20)]
+random = torch.tensor([prune(model, order) for order in orders])
 middle = random.median(dim=0).values
 rows = [curve[3] for curve in curves.values()]
 print(table([[*rows, middle[3]]], ["three gone"], [*curves, "random"]))
@@ -310,7 +315,8 @@ low, high = random.quantile(torch.tensor([0.1, 0.9]), dim=0)
 band = {"color": "black", "alpha": 0.12, "lw": 0}
 ax.fill_between(range(9), low, high, label="random, eight of ten", **band)
 looks = zip(HEAD_COLORS, [5, 1.5, 5, 1.5], ["o", "s", "^", "D"], strict=False)
-for (name, curve), (color, width, mark) in zip(curves.items(), looks, strict=True):
+drawn = zip(curves.items(), looks, strict=True)
+for (name, curve), (color, width, mark) in drawn:
     look = {"color": color, "lw": width, "marker": mark}
     ax.plot(curve, label=name, ms=width + 3, **look)
 ax.set(xlabel="heads removed", ylabel="loss, nats", ylim=(0, None))

@@ -1,5 +1,7 @@
 # %%
 # --8<-- [start:setup]
+import functools
+
 import matplotlib.pyplot as plt
 import torch
 
@@ -50,7 +52,8 @@ def test_blind(sees_order):
             found = float(sees_order(seeing, E))
             wrong = f"{type(position).__name__}: {found:.1e}"
             assert found > 1e-3, wrong
-        found = float(sees_order(lambda x, own=plain: own(x, is_causal=True), E))
+        causal = functools.partial(plain, is_causal=True)
+        found = float(sees_order(causal, E))
         assert found > 1e-3, f"a causal mask: {found:.1e}"
     print("passed")
 
@@ -178,7 +181,8 @@ def moved_by_shift(way, shift=300):
     """How far scores move when queries and keys move alike."""
     q, k = torch.randn(2, 6, 16)  # two of (L, D)
     here = torch.arange(6)
-    scores = [way(q, places) @ way(k, places).T for places in (here, here + shift)]
+    both = here, here + shift
+    scores = [way(q, places) @ way(k, places).T for places in both]
     return (scores[1] - scores[0]).abs().max()
 
 

@@ -103,16 +103,12 @@ class Writer:
         self.address = page.up if links == "page" else self.from_source
 
     def whole(self) -> str:
-        """The page, the terms that it explains, how to cite it; not of a lab, being a notebook."""
+        """The page, the terms that it explains, how to cite it; not of a lab that is a notebook."""
         text = self.markdown(self.page.blocks)
-        if self.is_lab:
+        if self.page.is_notebook:
             return text
         foot = pieces.cite(self.page) + pieces.led_on(self.page, self.address)
         return f"{text}\n\n{links.terms(self.page)}\n\n" + (self.alone(foot) if foot else "")
-
-    @property
-    def is_lab(self) -> bool:
-        return self.page.name.startswith("labs/")
 
     def markdown(self, blocks: tuple[Block, ...]) -> str:
         return "".join(self.written(block) for block in blocks)
@@ -164,7 +160,7 @@ class Writer:
         return f"{head}{body}{block.mark}\n"
 
     def include(self, block: Block) -> str:
-        link = "" if self.is_lab else links.to_reference(block)
+        link = "" if self.page.is_notebook else links.to_reference(block)
         html = cells.shown(block.section)
         if self.asked:  # or Material's copy buttons know them all by the box's id
             html = CODE.sub(

@@ -126,6 +126,12 @@ class Page:
         return any(block.kind == "include" for block in self.walk())
 
     @property
+    def is_notebook(self) -> bool:
+        """Does MkDocs get it as a notebook? A lab with exercises is a page like the others."""
+        exercise = any(block.kind == "block" and block.value == "task" for block in self.walk())
+        return self.name.startswith("labs/") and self.has_code and not exercise
+
+    @property
     def needs(self) -> list[str]:
         """The pages that should be read before: ``attention.md``."""
         return [name for b in self.blocks if b.kind == "needs" for name in b.value.split()]

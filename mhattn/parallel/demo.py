@@ -30,9 +30,9 @@ __all__ = ["compare_heads", "compare_tokens"]
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
-    """The largest difference, over the largest number."""
+    """The largest difference, over the largest number, or over one if all are smaller."""
     ours, theirs = ours.detach(), theirs.detach()
-    return float((ours - theirs).abs().max() / theirs.abs().max())
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
 
 
 # --8<-- [start:compare_heads]
@@ -101,6 +101,11 @@ def compare_heads(
     # --8<-- [end:compare_heads]
 
 
+def gradient(x: Tensor) -> Tensor:
+    assert x.grad is not None
+    return x.grad
+
+
 def gathered(x: Any) -> Tensor:
     return x.full_tensor() if isinstance(x, DTensor) else x
 
@@ -129,8 +134,7 @@ def compare_tokens(
         >>> run(compare_tokens, 1, "ring")[0]["tokens"]
         13
     """
-    ways = {"ring": ring_attention, "exchange": exchange_attention, "split": None}
-    if way not in ways:
+    if way not in ("ring", "exchange", "split"):
         raise ValueError(f"way must be 'ring', 'exchange' or 'split', got {way!r}")
     torch.manual_seed(0)
     batch, heads, kv_heads = sizes
@@ -148,13 +152,14 @@ def compare_tokens(
     expected = attention(*whole, is_causal=True)
     (expected * goal).sum().backward()
     with SentBytes() as forward:
-        output = ways[way](*parts, is_causal=True, positions=own)
+        attend = ring_attention if way == "ring" else exchange_attention
+        output = attend(*parts, is_causal=True, positions=own)
     with SentBytes() as backward:
         (output * goal[:, :, own]).sum().backward()
-    pairs = [(part.grad, x.grad[:, :, own]) for part, x in zip(parts, whole, strict=True)]
+    grads = [(gradient(part), gradient(x)[:, :, own]) for part, x in zip(parts, whole, strict=True)]
     return {
         "output": difference(output, expected[:, :, own]),
-        "gradient": max(difference(ours, theirs) for ours, theirs in pairs),
+        "gradient": max(difference(ours, theirs) for ours, theirs in grads),
         "tokens": len(own),
         "forward": forward.total,
         "backward": backward.total,

@@ -178,7 +178,7 @@ def join(folder: str, rank: int, world_size: int) -> None:
             function = getattr(function, part)
         torch.set_num_threads(1)
         options: dict[str, Any] = {"rank": rank, "world_size": world_size}
-        store = dist.FileStore(str(Path(folder, "store")), world_size)
+        store: Any = torch.distributed.FileStore(str(Path(folder, "store")), world_size)  # type: ignore[attr-defined]
         note("meet the other ranks")
         dist.init_process_group("gloo", store=store, timeout=timedelta(seconds=30), **options)
         note(f"run {name}")

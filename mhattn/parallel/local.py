@@ -79,7 +79,7 @@ def agree(
 
 
 def run(
-    function: Callable[..., Any], world_size: int, *args: Any, seconds: float = 120.0
+    function: Callable[..., Any], world_size: int, *args: Any, seconds: float = 600.0
 ) -> list[Any]:
     """Call a function in several processes of this machine, one thread each, and wait for all.
 
@@ -180,7 +180,7 @@ def join(folder: str, rank: int, world_size: int) -> None:
         options: dict[str, Any] = {"rank": rank, "world_size": world_size}
         store: Any = torch.distributed.FileStore(str(Path(folder, "store")), world_size)  # type: ignore[attr-defined]
         note("meet the other ranks")
-        dist.init_process_group("gloo", store=store, timeout=timedelta(seconds=30), **options)
+        dist.init_process_group("gloo", store=store, timeout=timedelta(seconds=300), **options)
         note(f"run {name}")
         result = function(*told["args"])
         torch.save(result, Path(folder, f"result-{rank}"))

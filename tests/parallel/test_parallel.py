@@ -71,7 +71,7 @@ def kill(seed):
     pattern = rf"^rank {victim} died \(exit code -9\) in: (ring attention|run endless)"
     with pytest.raises(RuntimeError, match=pattern):
         run(workers.endless, ranks, victim, after)
-    assert time.monotonic() - began < 60  # most of it is starting Python
+    assert time.monotonic() - began < 300  # most of it is starting Python
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
@@ -107,7 +107,7 @@ def test_a_function_that_others_cannot_import_is_refused():
 def test_the_demo_runs_under_torchrun():
     command = "torch.distributed.run --standalone --nproc-per-node 2 -m mhattn.parallel.demo"
     done = subprocess.run(
-        [sys.executable, "-m", *command.split()], capture_output=True, encoding="utf-8", timeout=60
+        [sys.executable, "-m", *command.split()], capture_output=True, encoding="utf-8", timeout=300
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -23,6 +23,7 @@ from mhattn.core import checks as check
 
 __all__ = ["agree", "note", "run"]
 
+START = 600.0  # seconds that a busy machine may take until all have loaded PyTorch
 LOCAL = {"linux": "lo", "darwin": "lo0"}  # the interface that leads back to this machine
 
 
@@ -79,7 +80,7 @@ def agree(
 
 
 def run(
-    function: Callable[..., Any], world_size: int, *args: Any, seconds: float = 600.0
+    function: Callable[..., Any], world_size: int, *args: Any, seconds: float = 120.0
 ) -> list[Any]:
     """Call a function in several processes of this machine, one thread each, and wait for all.
 
@@ -87,7 +88,7 @@ def run(
         function: of a module that can be imported; ``torch.distributed`` is ready in it.
         world_size: how many processes.
         *args: what each of them is given; tensors and plain values.
-        seconds: after how long all are ended.
+        seconds: after how long all are ended, once all of them have started.
 
     Returns:
         What the function returned, rank by rank.
@@ -113,7 +114,7 @@ def run(
         torch.save({"call": (module, name), "args": args}, Path(folder, "call"))
         started = [start(folder, rank, world_size) for rank in range(world_size)]
         try:
-            watch(started, Path(folder), time.monotonic() + seconds)
+            watch(started, Path(folder), seconds)
         finally:
             for process in started:
                 if process.poll() is None:
@@ -136,9 +137,13 @@ def start(folder: str, rank: int, world_size: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
 
 
-def watch(started: list[subprocess.Popen[bytes]], folder: Path, end: float) -> None:
+def watch(started: list[subprocess.Popen[bytes]], folder: Path, seconds: float) -> None:
     """Until all have ended well; one that has not is reason enough to end the others."""
+    end = time.monotonic() + seconds + START
+    there = False
     while any(process.poll() is None for process in started):
+        if not there and all((folder / f"doing-{rank}").exists() for rank in range(len(started))):
+            there, end = True, time.monotonic() + seconds
         if any(process.poll() for process in started):
             time.sleep(0.3)  # whoever lost it as a partner fails soon after: see who was first
             break

@@ -5,6 +5,7 @@ tables and pictures. All else has its package:
 
 - `mhattn.core`: attention, masks, positions, the cache, the layer: read this first.
 - `mhattn.variants`: other ways to attend.
+- `mhattn.parallel`: one layer, or one long text, over several processes.
 - `mhattn.models`: whole models around the layer, and how they write.
 - `mhattn.inside`: what heads do in a model, and what a run takes.
 - `mhattn.costs`: parameters, FLOPs, bytes, by counting; loads no torch.

@@ -1,6 +1,8 @@
 """Looking inside: what heads do in a model, and what a run takes.
 
 - `observe`: the weights and outputs of all heads of a model that others wrote.
+- `capture`: the weights of any model, from the calls that it makes; `calls`: those of one call.
+- `layers`: which parts of a model are attention, classes of your own among them.
 - `heads`: statistics of weights, and roles that chance does not explain.
 - `importance`: what each head adds, and what is lost without it.
 - `diversity`: do heads differ?
@@ -17,9 +19,11 @@ from mhattn.door import lazy
 
 NAMES = {
     "observe": (
-        "AttentionLayer AttentionMaps ablate_heads attention_layers attention_maps "
-        "call_projections head_outputs patch_heads"
+        "AttentionMaps ablate_heads attention_maps call_projections head_outputs patch_heads"
     ),
+    "capture": "captured_maps fed_heads with_sinks",
+    "calls": "weights_of_call",
+    "layers": "AttentionLayer attention_layers register",
     "heads": (
         "Role attention_distance attention_entropy attention_share find_roles find_token_roles "
         "head_divergence head_patterns largest_weight"
@@ -41,9 +45,12 @@ NAMES = {
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.inside.attribution import *
+    from mhattn.inside.calls import *
+    from mhattn.inside.capture import *
     from mhattn.inside.diversity import *
     from mhattn.inside.heads import *
     from mhattn.inside.importance import *
+    from mhattn.inside.layers import *
     from mhattn.inside.observe import *
     from mhattn.inside.subspaces import *
     from mhattn.inside.timing import *

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from mhattn.core import checks as check
 from mhattn.inside.importance import Edit, edit_heads
-from mhattn.inside.observe import attention_layers, projection_called, projection_of
+from mhattn.inside.layers import attention_layers, projection_of
+from mhattn.inside.observe import projection_called
 
 __all__ = ["LogitAttribution", "attention_rollout", "logit_attribution"]
 

@@ -2,12 +2,15 @@
 
 A model is any `torch.nn.Module` that holds attention layers: `mhattn.MultiHeadAttention` and
 `mhattn.variants.LatentAttention`, `torch.nn.MultiheadAttention`, alone or in the layers of
-`torch.nn.Transformer`, and those of the transformers library, which is known by its attributes and
-never imported. Nothing of the model is changed: hooks do the work, and they are removed. While a
-call runs, the model belongs to it alone: no other thread may call it at the same time.
+`torch.nn.Transformer`, those of the transformers library, which is known by its attributes and
+never imported, and classes of your own: `mhattn.inside.register`. Nothing of the model is changed:
+hooks do the work, and they are removed. While a call runs, the model belongs to it alone: no other
+thread may call it at the same time. For maps alone, of any model, see
+`mhattn.inside.captured_maps`.
 """
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -15,41 +18,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mhattn.core.modules import MultiHeadAttention
+from mhattn.inside.calls import WatchedCalls
 from mhattn.inside.importance import Edit, Head, edit_heads, replace_heads
-from mhattn.variants.latent import LatentAttention
+from mhattn.inside.layers import (
+    OURS,
+    AttentionLayer,
+    attention_layers,
+    inside,
+    kind_of,
+    projection_of,
+    suspects,
+)
 
 __all__ = [
-    "AttentionLayer",
     "AttentionMaps",
     "ablate_heads",
-    "attention_layers",
     "attention_maps",
     "call_projections",
     "head_outputs",
     "patch_heads",
 ]
 
-OURS = (MultiHeadAttention, LatentAttention)
-PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o")  # in transformers
 PARAMETERS_OF_TORCH = inspect.signature(nn.MultiheadAttention.forward)
-
-
-class AttentionLayer(NamedTuple):
-    """An attention layer of a model.
-
-    Attributes:
-        name: where it is in the model, as `torch.nn.Module.get_submodule` takes it.
-        module: the layer.
-        projection: its output projection, for `mhattn.inside.edit_heads`; None if its name is
-            unknown.
-        num_heads: H, of the query.
-    """
-
-    name: str
-    module: nn.Module
-    projection: nn.Module | None
-    num_heads: int
 
 
 class AttentionMaps(NamedTuple):
@@ -64,46 +54,6 @@ class AttentionMaps(NamedTuple):
     maps: list[Tensor]
     names: list[str]
     output: Any
-
-
-def attention_layers(model: nn.Module) -> list[AttentionLayer]:
-    """Find the attention layers of a model.
-
-    A layer of transformers is known by two attributes: its config's ``_attn_implementation``, and
-    ``is_causal``. Those of Bloom, MPT and DeBERTa-v2 have neither and are not found.
-
-    Args:
-        model: any module; it may be an attention layer itself.
-
-    Returns:
-        The layers in the order of `torch.nn.Module.named_modules`. `ablate_heads`, `head_outputs`
-        and `patch_heads` number them so, from 0.
-
-    Raises:
-        TypeError: model is not a `torch.nn.Module`.
-        ValueError: it holds no attention layer of a known kind.
-
-    Examples:
-        >>> block = nn.TransformerEncoderLayer(12, 3, batch_first=True)
-        >>> encoder = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
-        >>> [(layer.name, layer.num_heads) for layer in attention_layers(encoder)]
-        [('layers.0.self_attn', 3), ('layers.1.self_attn', 3)]
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    found = []
-    for name, module in model.named_modules():
-        if isinstance(module, (*OURS, nn.MultiheadAttention)):
-            found.append(AttentionLayer(name, module, module.out_proj, module.num_heads))
-        elif is_of_transformers(module):
-            projection = projection_in_transformers(model, name, module)
-            found.append(AttentionLayer(name, module, projection, heads_in_transformers(module)))
-    if not found:
-        kinds = "mhattn, torch.nn.MultiheadAttention or transformers"
-        known = "with is_causal and a config with _attn_implementation"
-        got = type(model).__name__
-        raise ValueError(f"model must hold an attention layer of {kinds} {known}, got {got}")
-    return found
 
 
 # --8<-- [start:attention_maps]
@@ -124,7 +74,8 @@ def attention_maps(model: nn.Module, *inputs: Any, **options: Any) -> AttentionM
         `torch.nn.TransformerEncoder` leaves out has rows of zeros. In a model with sinks, such as
         gpt-oss, a row sums to less than one, and what expects one refuses it:
         `mhattn.inside.attention_rollout`, `mhattn.inside.head_similarity` and the statistics of
-        `mhattn.inside.heads`.
+        `mhattn.inside.heads`. `mhattn.inside.with_sinks` adds the share that lacks. A warning names
+        parts whose class is called attention, and of which there is no map.
 
     Raises:
         TypeError: see `attention_layers`.
@@ -144,13 +95,13 @@ def attention_maps(model: nn.Module, *inputs: Any, **options: Any) -> AttentionM
     maps: list[Tensor] = []
     names: list[str] = []
     with ExitStack() as stack:
+        stack.enter_context(warned_of_others(model, layers, names))
         for layer in layers:
 
             def keep(weights: Tensor, name: str = layer.name) -> None:
                 maps.append(weights if weights.ndim == 4 else weights[None])  # (B, H, L, S)
                 names.append(name)
 
-            watch = next(watch for kinds, watch in WATCH if isinstance(layer.module, kinds))
             for handle in watch(layer, keep):
                 stack.callback(handle.remove)
         output = model(*inputs, **options)
@@ -161,6 +112,38 @@ def attention_maps(model: nn.Module, *inputs: Any, **options: Any) -> AttentionM
 
 
 Keep = Callable[[Tensor], None]
+
+
+def watch(layer: AttentionLayer, keep: Keep) -> list[Any]:
+    """Hooks that keep the weights of each call of a layer."""
+    if isinstance(layer.module, nn.MultiheadAttention):
+        return watch_torch(layer, keep)
+    if isinstance(layer.module, OURS):
+        return watch_ours(layer, keep)
+    if kind_of(layer.module):
+        return watch_registered(layer, keep)
+    return watch_transformers(layer, keep)
+
+
+@contextmanager
+def warned_of_others(
+    model: nn.Module, layers: Sequence[AttentionLayer], names: Sequence[str]
+) -> Iterator[None]:
+    """A warning of what is called attention, was called, and gave no map of one of these names."""
+    missed: dict[str, str] = {}
+    with ExitStack() as stack:
+        for name, module in suspects(model, layers).items():
+
+            def called(module: nn.Module, args: Any, result: Any, name: str = name) -> None:
+                missed[name] = type(module).__name__
+
+            stack.callback(module.register_forward_hook(called).remove)
+        yield
+    missed = {x: kind for x, kind in missed.items() if not any(inside(name, x) for name in names)}
+    if missed and names:  # without any map, there is an error
+        text = ", ".join(f"{name!r} ({kind})" for name, kind in missed.items())
+        cure = "if it is attention, name its class to mhattn.inside.register"
+        warnings.warn(f"no maps of {text}: {cure}", stacklevel=4)
 
 
 # --8<-- [start:watch_torch]
@@ -210,6 +193,7 @@ def watch_transformers(layer: AttentionLayer, keep: Keep) -> list[Any]:
     got = config._attn_implementation
     if got != "eager":
         cure = 'call model.set_attn_implementation("eager")'
+        cure = f"{cure}, or mhattn.inside.captured_maps instead of mhattn.attention_maps"
         cure = f"{cure}; a class that ignores it has to be built with attn_implementation='eager'"
         raise ValueError(
             f"attn_implementation must be 'eager', which has weights, got {got!r}; {cure}"
@@ -221,28 +205,64 @@ def watch_transformers(layer: AttentionLayer, keep: Keep) -> list[Any]:
     return [layer.module.register_forward_hook(look)]
 
 
-def weights_among(result: Any, layer: AttentionLayer) -> Tensor:
-    """What a layer of transformers returns last and is ``(B, H, L, S)``; T5 has a bias before it.
+def watch_registered(layer: AttentionLayer, keep: Keep) -> list[Any]:
+    """The one call with weights of a layer, seen from inside of it."""
+    running: list[tuple[ExitStack, list[Tensor]]] = []
 
-    Rows that see a sink sum to less than one.
-    """
+    def enter(module: nn.Module, args: Any) -> None:
+        found: list[Tensor] = []
+        stack = ExitStack()
+        options: dict[str, Any] = {"by_hand": True, "num_heads": layer.num_heads}
+        stack.enter_context(WatchedCalls(found.append, lambda: layer.name, **options))
+        running.append((stack, found))
+
+    def leave(module: nn.Module, args: Any, result: Any) -> None:
+        if not running:
+            return
+        stack, found = running.pop()
+        stack.close()
+        if result is None:  # the call has failed
+            return
+        H, shapes = layer.num_heads, [tuple(weights.shape) for weights in found]
+        if len(found) != 1 or found[0].ndim != 4 or shapes[0][1] != H:
+            rule = f"{layer.name!r} must weigh once in a call, with weights (B, H={H}, L, S)"
+            raise ValueError(f"{rule}, got {shapes}")
+        keep(checked(found[0], layer))
+
+    before = layer.module.register_forward_pre_hook(enter)
+    return [before, layer.module.register_forward_hook(leave, always_call=True)]
+
+
+def weights_among(result: Any, layer: AttentionLayer) -> Tensor:
+    """What a layer of transformers returns last, ``(B, H, L, S)``; T5 has a bias before it."""
     found = result[1:] if isinstance(result, tuple) else ()
     for x in reversed(found):
         if isinstance(x, Tensor) and x.ndim == 4 and x.shape[1] == layer.num_heads:
-            sums = x.detach().float().sum(dim=-1)
-            if not ((x < 0).any() or (sums > 1.01).any()):
-                return x
-            raise ValueError(f"{layer.name!r} must return weights, got numbers that are none")
+            return checked(x, layer)
     got = [tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__ for x in found]
     rule = f"{layer.name!r} must return weights, (B, H={layer.num_heads}, L, S), after its output"
     raise ValueError(f"{rule}, got {got}")
 
 
-WATCH: list[tuple[Any, Callable[[AttentionLayer, Keep], list[Any]]]] = [
-    (nn.MultiheadAttention, watch_torch),
-    (OURS, watch_ours),
-    (nn.Module, watch_transformers),
-]
+def checked(weights: Tensor, layer: AttentionLayer) -> Tensor:
+    """Rows sum to one, or to less if a sink takes a share, or to zero if they see no key."""
+    sums = weights.detach().float().sum(dim=-1)
+    rule = f"{layer.name!r} must return weights"
+    if not ((weights >= 0).all() and (sums < 1.01).all()):
+        raise ValueError(f"{rule}, got numbers that are none")
+    if has_sinks(layer.module):
+        if sums.mean() > 0.999:
+            cure = "its sinks act behind them, and mhattn.inside.head_outputs has what comes out"
+            raise ValueError(f"{rule}, got rows that sum to one: {cure}")
+    elif (part := sums[(sums < 0.99) & (sums > 0)]).numel():
+        raise ValueError(f"{rule}, whose rows sum to one, got a row that sums to {part[0]:.2g}")
+    return weights
+
+
+def has_sinks(module: nn.Module) -> bool:
+    """Keys of no token, which take a share of each row: a parameter of that name."""
+    own = [name for name, _ in module.named_parameters()]
+    return any("sink" in name for name in own)
 
 
 # --8<-- [start:call_projections]
@@ -467,39 +487,6 @@ def patch_heads(
             edit = patched(place, changed)
             stack.enter_context(edit_heads(projection_of(layer), layer.num_heads, edit))
         yield
-
-
-def is_of_transformers(module: nn.Module) -> bool:
-    """Its layers hold the model's config, and say whether they are causal."""
-    config = getattr(module, "config", None)
-    return hasattr(config, "_attn_implementation") and hasattr(module, "is_causal")
-
-
-def heads_in_transformers(module: nn.Module) -> int:
-    for owner in (module, module.config):
-        for name in ("num_heads", "num_attention_heads", "n_heads"):
-            if isinstance(number := getattr(owner, name, None), int):
-                return number
-    raise ValueError(f"number of heads must be in the module or its config, got {module!r}")
-
-
-def projection_in_transformers(model: nn.Module, name: str, module: nn.Module) -> nn.Module | None:
-    """A part of the layer, or, as in BERT, of the module beside it."""
-    parts = {part.lower(): child for part, child in module.named_children()}  # ModernBERT: Wo
-    for part in PROJECTIONS:
-        if part in parts:
-            return parts[part]
-    beside = getattr(model.get_submodule(name.rpartition(".")[0]), "output", None)
-    projection = getattr(beside, "dense", None)
-    return projection if isinstance(projection, nn.Module) else None
-
-
-def projection_of(layer: AttentionLayer) -> nn.Module:
-    if layer.projection is None:
-        rule = f"the output projection of {layer.name!r} must be one of {', '.join(PROJECTIONS)}"
-        got = [name for name, _ in layer.module.named_children()]
-        raise ValueError(f"{rule}, got {got}; pass yours to mhattn.inside.edit_heads")
-    return layer.projection
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from mhattn.show.gallery_page import (
     Layer,
     digits,
     draw_layer,
+    draw_overview,
     draw_similarity,
     names_of_heads,
     page,
@@ -60,13 +61,14 @@ def write_gallery(
 ) -> list[Path]:
     """Save maps, statistics and similarity of all heads of a model as files.
 
-    ``index.html`` shows everything and needs no other file. ``layer-1.svg`` and so on are its
-    figures. ``statistics.csv`` has a row for each head: its share of attention for each pattern of
-    `mhattn.inside.head_patterns`, beside that of even weights (``_even``) and the share that only
-    one of a hundred random patterns exceeds (``_redrawn``, from `mhattn.inside.find_roles`); a head
-    above it has that role. ``similarity.csv`` has 1 less `mhattn.inside.head_divergence` for each
-    pair of heads. Layers and heads are counted from 1 in all of them. A cell is empty where no
-    query has a choice.
+    ``index.html`` shows everything and needs no other file. It begins with small maps of all heads;
+    in those of more than 24 keys or queries, a cell is the largest weight of its part of the map.
+    ``layer-1.svg`` and so on are its figures. ``statistics.csv`` has a row for each head: its share
+    of attention for each pattern of `mhattn.inside.head_patterns`, beside that of even weights
+    (``_even``) and the share that only one of a hundred random patterns exceeds (``_redrawn``, from
+    `mhattn.inside.find_roles`); a head above it has that role. ``similarity.csv`` has 1 less
+    `mhattn.inside.head_divergence` for each pair of heads. Layers and heads are counted from 1 in
+    all of them. A cell is empty where no query has a choice.
 
     If a layer gives no weight to any key behind its query, its queries are taken to see only the
     keys up to their own. Otherwise they see all.
@@ -130,7 +132,8 @@ def write_gallery(
     drawn = [draw_layer(layer.weights, queries, columns) for layer in layers]
     matrix = draw_similarity(similarity, heads)
     text = " ".join(queries) if keys is None else f"{' '.join(queries)} / {' '.join(columns)}"
-    files = {"index.html": page(title, text, layers, drawn, similarity, matrix)}
+    overview = draw_overview(layers)
+    files = {"index.html": page(title, text, layers, drawn, similarity, matrix, overview)}
     files |= {f"layer-{i}.svg": figure for i, figure in enumerate(drawn, 1)}
     files["statistics.csv"] = _statistics_as_csv(layers)
     rows = ([name, *map(digits, row)] for name, row in zip(heads, similarity.tolist(), strict=True))
@@ -169,7 +172,7 @@ def _checked(maps: Sequence[Tensor]) -> list[Tensor]:
         sums = wide.sum(dim=-1)
         if ((sums - 1).abs() >= 0.01).any():
             head, row = divmod(int((sums - 1).abs().argmax()), wide.shape[1])
-            where = f"in head {head}, query {row}, counted from 0: dropout or padding?"
+            where = f"in head {head}, query {row}, counted from 0: dropout, padding or sinks?"
             raise ValueError(
                 f"{name} must have rows that sum to 1, got {sums[head, row]:.4g} {where}"
             )
@@ -306,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--model", help="folder with a model of transformers and its tokenizer, instead of maps")
     add("--text", help="what the model reads")
     add("--out", required=True, help="folder for the files, new or empty")
-    add("--title", default="All heads", help="of the page")
+    add("--title", help="of the page")
     add("--force", action="store_true", help="replace a gallery that is there")
     given = parser.parse_args(arguments)
     if (given.maps is None) == (given.model is None):
@@ -323,7 +326,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tokens = _read_labels(given.tokens)
         else:
             maps, names, tokens = _run_model(Path(given.model), given.text)
-        options: dict[str, Any] = {"names": names, "title": given.title, "force": given.force}
+        of_model = "" if given.model is None else f" of {Path(given.model).resolve().name}"
+        title = f"All heads{of_model}" if given.title is None else given.title
+        options: dict[str, Any] = {"names": names, "title": title, "force": given.force}
         files = write_gallery(maps, given.out, tokens=tokens, keys=keys, **options)
     except (ImportError, OSError, TypeError, ValueError) as error:
         parser.error(str(error))
@@ -373,7 +378,13 @@ def _run_model(folder: Path, text: str) -> tuple[list[Tensor], list[str], list[s
     local: dict[str, Any] = {"local_files_only": True}
     tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder, **local)
     local["attn_implementation"] = "eager"
-    model: Any = transformers.AutoModel.from_pretrained(folder, **local).eval()
+    log: Any = transformers.logging
+    said = log.get_verbosity()
+    log.set_verbosity_error()  # a language model's output layer isn't loaded
+    try:
+        model: Any = transformers.AutoModel.from_pretrained(folder, **local).eval()
+    finally:
+        log.set_verbosity(said)
     if model.config.is_encoder_decoder:
         raise ValueError("model must be an encoder or a decoder, got both: save its maps instead")
     tokens = tokenizer(text, return_tensors="pt")

@@ -14,11 +14,14 @@ from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 __all__: list[str] = []  # see mhattn.show.gallery
 
 CELL, WIDTH = 0.17, 13.0  # of a figure, in inches
+SMALL, POINTS = 0.4, 24  # of a map in the overview: inches, and cells in each direction
 LABELLED = 64  # so many heads have their names beside the matrix
 
 
@@ -56,6 +59,34 @@ def draw_layer(weights: Tensor, queries: Sequence[str], keys: Sequence[str]) -> 
         ax.remove()
     plot_heads(weights, axes=axes[:H], queries=queries, keys=keys)
     return as_svg(figure)
+
+
+def draw_overview(layers: Sequence[Layer]) -> str:
+    """A column of small maps for each layer, whose number leads to it."""
+    from matplotlib.figure import Figure
+
+    from mhattn.show.plots import plot_weights
+
+    columns, rows = len(layers), max(len(layer.weights) for layer in layers)
+    L, S = (min(size, POINTS) for size in layers[0].weights.shape[-2:])
+    tiles = torch.zeros(rows, L + 1, columns, S + 1)  # with a line between two maps
+    for i, layer in enumerate(layers):
+        small = F.adaptive_max_pool2d(layer.weights, (L, S))  # (H, L, S)
+        tiles[: len(small), :L, i, :S] = small
+    side = min(SMALL, WIDTH / columns)
+    size = (columns * side + 0.6, rows * side + 0.6)
+    ax = Figure(figsize=size, layout="constrained").subplots()
+    plot_weights(tiles.flatten(2).flatten(0, 1), ax=ax, vmax=1.0)
+    ax.set_aspect("auto")
+    ax.hlines([h * (L + 1) - 1 for h in range(1, rows)], *ax.get_xlim(), colors="0.7", lw=0.5)
+    ax.vlines([i * (S + 1) - 1 for i in range(1, columns)], *ax.get_ylim(), colors="0.7", lw=0.5)
+    ax.set_xticks([i * (S + 1) + S / 2 for i in range(columns)], [*map(str, range(1, columns + 1))])
+    ax.set_yticks([h * (L + 1) + L / 2 for h in range(rows)], [*map(str, range(1, rows + 1))])
+    ax.set(xlabel="layer", ylabel="head")
+    ax.xaxis.set_label_position("top")
+    for i, label in enumerate(ax.get_xticklabels(), 1):
+        label.set_url(f"#layer-{i}")
+    return as_svg(ax.figure)
 
 
 def draw_similarity(similarity: Tensor, heads: Sequence[str]) -> str:
@@ -98,6 +129,7 @@ def page(
     drawn: Sequence[str],
     similarity: Tensor,
     matrix: str,
+    overview: str,
 ) -> str:
     heads = names_of_heads(layers)
     shown = [
@@ -133,6 +165,7 @@ def page(
             f'<tr><th scope="row">{role}</th><td>{len(named)}</td><td>{", ".join(named)}</td></tr>'
             for role, named in found.items()
         ),
+        overview=in_page(overview, "overview", f"Small maps of all {len(heads)} heads, by layer."),
         links=" ".join(f'<a href="#layer-{i}">{i}</a>' for i in range(1, len(layers) + 1)),
         sections="\n".join(sections),
         matrix=in_page(matrix, "similarity", f"Similarity of each pair of {len(heads)} heads."),
@@ -155,7 +188,7 @@ def in_page(svg: str, name: str, alt: str) -> str:
     """Inside of the page, with ids of its own."""
     inner = svg[svg.index("<svg") :]
     inner = re.sub(r"\s*<metadata>.*?</metadata>", "", inner, flags=re.S)
-    inner = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", inner)
+    inner = re.sub(r'(\bid="|url\(#|href="#(?!layer-))', rf"\g<1>{name}-", inner)
     label = html.escape(alt)
     inner = inner.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
     return f'<div class="wide" tabindex="0" role="group" aria-label="{name}">{inner}</div>'

@@ -3,8 +3,8 @@
 - `doctor`: `check_attention`, and `assert_attention` for a test.
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
 - `subject`, `probes`: the layer in one form, and what is done to it.
-- `formula` and `projections`, `numbers`, `precision`, `order`, `masks`, `batches`, `caches`: the
-  checks.
+- `formula` and `projections`, `weights`, `numbers`, `precision`, `order`, `masks`, `batches`,
+  `caches`: the checks.
 
 It needs torch alone. As a command:
 ``python -m mhattn.testing package.module:Layer --embed-dim 64``.

@@ -159,7 +159,12 @@ def relative(subject: Subject) -> Found:
                 "the same: only distances count",
             )
             return
-    wide = at * torch.tensor([[2], [1], [3]], device=c.device)
+    yield from _own_positions(subject, x, at, one)
+
+
+def _own_positions(subject: Subject, x: list[Tensor], at: Tensor, one: Tensor) -> Found:
+    """Each sequence has positions of its own, and they matter."""
+    wide, asked = at * torch.tensor([[2], [1], [3]], device=at.device), subject.usual
     spread = subject(*x, position_ids=wide, **asked).output
     for b in range(3):
         alone = subject(

@@ -190,11 +190,9 @@ KNOWN: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
-def describe(layer: Callable[..., Any], calls: Calls) -> Calls:
+def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
     """Fill in what the caller has not said, from the class, the signature and the sizes."""
     given = {f.name: getattr(calls, f.name) for f in fields(calls)}
-    default = Calls()
-    said = {name for name, value in given.items() if value != getattr(default, name)}
     for known, options in KNOWN:
         if layer is known or (isinstance(known, type) and isinstance(layer, known)):
             given |= {name: value for name, value in options.items() if name not in said}

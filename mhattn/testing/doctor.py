@@ -1,5 +1,6 @@
 """Examine a layer that attends: every check that applies, in one report."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mhattn.testing import batches, caches, formula, masks, numbers, order, precision
+from mhattn.testing import batches, caches, formula, masks, numbers, order, precision, weights
 from mhattn.testing.calls import Calls
 from mhattn.testing.formula import KNOWN
 from mhattn.testing.registry import CHECKS, PAGES, Check
@@ -16,7 +17,16 @@ from mhattn.testing.subject import Skip, Subject
 
 __all__ = ["assert_attention", "check_attention"]
 
-ROOMS = numbers, order, masks, batches, caches, formula, precision  # each enters its checks
+ROOMS = (
+    numbers,
+    order,
+    masks,
+    batches,
+    caches,
+    formula,
+    weights,
+    precision,
+)  # each enters its checks
 
 
 def check_attention(
@@ -101,6 +111,8 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         else getattr(layer, "__name__", repr(layer))
     )
     report = Report(name)
+    with contextlib.suppress(Skip):
+        masks.try_forms(subject)
     rooms = [room.__name__ for room in ROOMS]
     ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
     for check in (each for each in ordered if each.name in names):

@@ -167,14 +167,6 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
     heads = (subject.heads, subject.kv_heads)
     right = Formula(subject.scale(), rotary=c.rotary if c.positions == "rotary" else None)
 
-    def parts_of(inputs: list[Tensor], asked: dict[str, Any]) -> list[Parts]:
-        if subject.is_heads:
-            return [Parts(inputs, is_flat=False)]
-        try:
-            return list(candidates(subject, inputs, asked))
-        except (RuntimeError, ValueError) as error:  # sizes that no reading fits
-            raise Skip(f"its projections aren't found: {error}"[:90]) from error
-
     chosen = 0
     found: list[Finding] = []
     for number, (name, lengths, asked, seen) in enumerate(runs(subject)):
@@ -184,7 +176,7 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
         seen = None if seen is None else seen.to(c.device)
         with torch.no_grad():
             output = subject(*inputs, **asked).output
-            options = parts_of(inputs, asked)
+            options = _parts(subject, inputs, asked)
             gaps = _gaps(subject, right, options, seen, output)
             if number == 0:
                 chosen = min(range(len(gaps)), key=gaps.__getitem__)
@@ -203,9 +195,18 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
 
     def reference(inputs: list[Tensor], seen: Tensor | None, **asked: Any) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return right(parts_of(inputs, asked)[chosen], heads, seen)
+            return right(_parts(subject, inputs, asked)[chosen], heads, seen)
 
     return reference, iter(found)
+
+
+def _parts(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> list[Parts]:
+    if subject.is_heads:
+        return [Parts(inputs, is_flat=False)]
+    try:
+        return list(candidates(subject, inputs, asked))
+    except (RuntimeError, ValueError) as error:  # sizes that no reading fits
+        raise Skip(f"its projections aren't found: {error}"[:90]) from error
 
 
 def _gaps(
@@ -274,63 +275,3 @@ def formula(subject: Subject) -> Found:
                 f"the output differs by {said(gap)} from the formula's",
                 "each head of each sequence has its own",
             )
-
-
-@check("weights", "own-model/#maps")
-def weights(subject: Subject) -> Found:
-    """The weights returned sum to one, hide what is hidden, and give the output."""
-    c = subject.calls
-    need(c.weights, "returns no weights")
-    for name, lengths, asked, seen in runs(subject):
-        inputs = subject.draw(*lengths, seed=30)
-        found = subject(*inputs, weights=True, **asked)
-        if found.weights is None:
-            raise Skip("returned no weights")
-        given, output = found.weights.detach().double(), found.output
-        if given.shape[-2:] != (lengths[0], lengths[-1]):
-            yield Finding(
-                "weights", name, f"weights have the shape {tuple(given.shape)}", "(B, H, L, S)"
-            )
-            return
-        sums = (given.sum(-1) - 1).abs().max().item()
-        if (given < -1e-9).any() or (not sums <= subject.tolerance and not c.sinks):
-            yield Finding(
-                "weights",
-                name,
-                f"rows sum to 1 ± {said(sums)}" if (given >= -1e-9).all() else "weights below 0",
-                "each row is shared out over the keys",
-            )
-            return
-        if seen is not None and (given.masked_fill(seen.to(given.device), 0).abs() > 1e-6).any():
-            yield Finding("weights", name, "hidden keys have weight", "0")
-            return
-        plain = subject(*inputs, **asked).output
-        if (gap := apart(subject, plain, output).max().item()) > subject.tolerance:
-            yield Finding(
-                "weights",
-                f"{name}, with weights and without",
-                f"outputs differ by {said(gap)}",
-                "the same output",
-            )
-            return
-        if subject.is_heads and given.ndim == 4:
-            value = inputs[2].double().repeat_interleave(subject.heads // subject.kv_heads, 1)
-            expected, what = given @ value, "weights times values"
-            gap = apart(subject, output, expected).max().item()
-        else:
-            reference, wrong = matching(subject)
-            if (c.positions == "rotary" and len(lengths) == 2) or list(wrong):
-                continue
-            right = reference(inputs, None if seen is None else seen.to(c.device), **asked)[1]
-            right = right if given.ndim == 4 else right.mean(1)
-            gap, what = (given - right).abs().max().item(), "those that make the output"
-        if gap > subject.tolerance * 5:
-            yield Finding("weights", name, f"the weights returned differ by {said(gap)}", what)
-            return
-    if not c.mask:
-        return
-    try_forms(subject)
-    mask = random_mask(6, 6, seed=3) | torch.eye(6, dtype=torch.bool)
-    last = subject(*subject.draw(6, seed=31), mask=mask.to(c.device), weights=True).weights
-    if last is not None and (last.detach().cpu().masked_fill(mask, 0).abs() > 1e-6).any():
-        yield Finding("weights", "a mask was given", "hidden keys have weight", "0")

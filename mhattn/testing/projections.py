@@ -96,7 +96,11 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
     last = [call[1] for call in calls if not any(call is each for each in first)]
     need(first and len({id(module) for module in last}) <= 1, missing)
     out = last_of or (_applied(last[0]) if last else same)
-    named = {r: [turn(call[3]) for call in first if role(call[0]) == r] for r in "qkv"}
+    given = [*inputs[:2], inputs[1]] if subject.calls.inputs == "qk" else inputs
+    named = {
+        r: [call[1](x).detach() for call in first if role(call[0]) == r]
+        for r, x in zip("qkv", given, strict=True)
+    }
     all_found = all(named.values()) and len(first) == sum(map(len, named.values()))
     results = [turn(call[3]) for call in first]
     if all_found:

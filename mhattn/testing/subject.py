@@ -37,9 +37,9 @@ class Subject:
     forms: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, layer: Callable[..., Any], calls: Calls) -> "Subject":
+    def of(cls, layer: Callable[..., Any], calls: Calls, said: set[str]) -> "Subject":
         """Copy the layer if it is a module, so that the caller's own stays as it is."""
-        calls = describe(layer, calls)
+        calls = describe(layer, calls, said)
         if isinstance(layer, nn.Module):
             layer = copy.deepcopy(layer).to(calls.device, calls.dtype).eval()
         return cls(layer, calls)

@@ -18,8 +18,9 @@ from bs4 import BeautifulSoup
 import mhattn
 from mhattn import attention_maps, causal_mask
 from mhattn.inside import attention_share, head_divergence, head_patterns
-from mhattn.show import write_gallery
+from mhattn.show import plots, write_gallery
 from mhattn.show.gallery import main
+from mhattn.show.gallery_page import Layer, draw_overview
 
 TOKENS = ["a", "b", "c", "d", "e", "a", "b", "c", "d", "e", "a"]
 L = len(TOKENS)
@@ -206,10 +207,12 @@ def test_the_most_similar_pairs(tmp_path):
 
 def test_figures_have_labels_and_descriptions(gallery):
     page = page_of(gallery[0])
-    figures = page.select("svg")
+    overview, *figures = page.select("svg")
     assert len(figures) == 3
-    for figure in figures:
+    for figure in [overview, *figures]:
         assert figure["role"] == "img"
+    assert overview["aria-label"] == "Small maps of all 7 heads, by layer."
+    assert [link["xlink:href"] for link in overview.select("a")] == ["#layer-1", "#layer-2"]
     alt = figures[0]["aria-label"]
     assert alt.startswith("Attention maps of the 4 heads of planted. Head 1: previous. Head 2: ")
     assert "Head 3: no role found." in alt
@@ -219,6 +222,31 @@ def test_figures_have_labels_and_descriptions(gallery):
     assert len(figures[0].select("image")) == 4
     upright = [text for text in figures[0].select("text") if "rotate(-90" in str(text)]
     assert [text.get_text().strip() for text in upright] == TOKENS * 4  # the keys
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(L, L), (30, 53)])
+def test_overview_has_each_map_in_its_place(queries, keys, monkeypatch):
+    drawn, plot = [], plots.plot_weights
+
+    def noted(weights, **options):
+        drawn.append(weights)
+        return plot(weights, **options)
+
+    monkeypatch.setattr(plots, "plot_weights", noted)
+    maps = [random_maps(heads, queries, keys) for heads in (3, 2)]
+    draw_overview([Layer("", weights, None, {}, []) for weights in maps])
+    rows, columns = min(queries, 24), min(keys, 24)
+    tiles = drawn[0].unflatten(0, (3, rows + 1)).unflatten(-1, (2, columns + 1))
+    assert not tiles[2, :, 1].any()  # there is no such head
+    assert not tiles[:, -1].any()
+    assert not tiles[..., -1].any()
+    for layer, weights in enumerate(maps):
+        for head, whole in enumerate(weights):
+            small = tiles[head, :-1, layer, :-1]
+            if queries == L:
+                assert torch.equal(small, whole)
+            assert small.max() == whole.max()
+            assert small[0, 0] == whole[: -(-queries // 24), : -(-keys // 24)].max()
 
 
 def test_the_page_stands_alone(gallery):
@@ -246,7 +274,7 @@ def test_tokens_that_are_markup_math_or_white_space(tmp_path):
     page = page_of(tmp_path / "g")
     shown = ["<b>", "$x$", "\\frac", "·the", "↵", "猫", "\\x00", "&amp;", "$"]
     assert page.blockquote.get_text() == " ".join(shown)
-    texts = {text.get_text().strip() for text in page.select_one("svg").select("text")}
+    texts = {text.get_text().strip() for text in page.select("#layer-1 svg text")}
     assert texts == {*shown, "head 1", "head 2"}
 
 
@@ -280,7 +308,7 @@ def test_another_text_has_keys_and_no_positions(tmp_path):
     ]
     assert columns[-1] == "similar_to_even"
     assert page_of(folder).blockquote.get_text() == "x y z / a b c d e"
-    texts = [text.get_text().strip() for text in page_of(folder).svg.select("text")]
+    texts = [text.get_text().strip() for text in page_of(folder).select("#layer-1 svg text")]
     assert sorted(texts) == sorted([*"xyz" * 2, *"abcde" * 2, "head 1", "head 2"])
 
 

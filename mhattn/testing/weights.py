@@ -1,0 +1,79 @@
+"""Checks of the weights that a layer returns."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhattn.testing.formula import matching, runs
+from mhattn.testing.masks import random_mask, try_forms
+from mhattn.testing.probes import apart, said
+from mhattn.testing.registry import Found, check, need
+from mhattn.testing.report import Finding
+from mhattn.testing.subject import Skip, Subject
+
+__all__: list[str] = []
+
+
+@check("weights", "own-model/#maps")
+def weights(subject: Subject) -> Found:
+    """The weights returned sum to one, hide what is hidden, and give the output."""
+    c = subject.calls
+    need(c.weights, "returns no weights")
+    for name, lengths, asked, seen in runs(subject):
+        inputs = subject.draw(*lengths, seed=30)
+        found = subject(*inputs, weights=True, **asked)
+        if found.weights is None:
+            raise Skip("returned no weights")
+        given = found.weights.detach().double()
+        if given.shape[-2:] != (lengths[0], lengths[-1]):
+            got = f"weights have the shape {tuple(given.shape)}"
+            yield Finding("weights", name, got, "(B, H, L, S)")
+            return
+        yield from _rows(subject, name, given, seen)
+        plain = subject(*inputs, **asked).output
+        if (gap := apart(subject, plain, found.output).max().item()) > subject.tolerance:
+            did, got = f"{name}, with weights and without", f"outputs differ by {said(gap)}"
+            yield Finding("weights", did, got, "the same output")
+        yield from _belongs(subject, name, inputs, given, found.output, seen, asked)
+    if c.mask:
+        try_forms(subject)
+        mask = random_mask(6, 6, seed=3) | torch.eye(6, dtype=torch.bool)
+        last = subject(*subject.draw(6, seed=31), mask=mask.to(c.device), weights=True).weights
+        if last is not None and (last.detach().cpu().masked_fill(mask, 0).abs() > 1e-6).any():
+            yield Finding("weights", "a mask was given", "hidden keys have weight", "0")
+
+
+def _rows(subject: Subject, name: str, given: Tensor, seen: Tensor | None) -> Found:
+    sums = (given.sum(-1) - 1).abs().max().item()
+    if (given < -1e-9).any():
+        yield Finding("weights", name, "weights below 0", "shares of one")
+    elif not sums <= subject.tolerance and not subject.calls.sinks:
+        yield Finding("weights", name, f"rows sum to 1 ± {said(sums)}", "rows sum to one")
+    if seen is not None and (given.masked_fill(seen.to(given.device), 0).abs() > 1e-6).any():
+        yield Finding("weights", name, "hidden keys have weight", "0")
+
+
+def _belongs(
+    subject: Subject,
+    name: str,
+    inputs: list[Tensor],
+    given: Tensor,
+    output: Tensor,
+    seen: Tensor | None,
+    asked: dict[str, Any],
+) -> Found:
+    """The weights times the values are the output; in a layer, they are the formula's."""
+    if subject.is_heads and given.ndim == 4:
+        value = inputs[2].double().repeat_interleave(subject.heads // subject.kv_heads, 1)
+        gap, what = apart(subject, output, given @ value).max().item(), "weights times values"
+    else:
+        reference, wrong = matching(subject)
+        crossed = inputs[1] is not inputs[0]
+        if (subject.calls.positions == "rotary" and crossed) or list(wrong):
+            return
+        right = reference(inputs, None if seen is None else seen.to(given.device), **asked)[1]
+        right = right if given.ndim == 4 else right.mean(1)
+        gap, what = (given - right).abs().max().item(), "those that make the output"
+    if gap > subject.tolerance * 5:
+        yield Finding("weights", name, f"the weights returned differ by {said(gap)}", what)

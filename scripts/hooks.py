@@ -55,10 +55,10 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(html, page, config, files):
     with_mkdocs.go_on()
-    if page.file.src_uri.startswith("labs/"):
+    source = read(DOCS / config.theme["language"] / page.file.src_uri)
+    if source.is_notebook:
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
-    source = read(DOCS / config.theme["language"] / page.file.src_uri)
     page.meta |= {"description": build.description(source), "changed": release.changed(source)}
     page.meta["hide"] = chapters.hidden(page.file.src_uri)
     return html

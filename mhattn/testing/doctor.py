@@ -87,7 +87,7 @@ def check_attention(
             f"only must name checks, got {strange[0]!r}; there are {', '.join(CHECKS)}"
         )
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
-        subject = Subject.of(layer, Calls(**how))
+        subject = Subject.of(layer, Calls(**how), set(how))
         _first_call(subject)
         return _examined(subject, names)
 

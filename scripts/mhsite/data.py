@@ -10,7 +10,7 @@ from pathlib import Path
 from mhattn.costs import known_model, known_models
 from mhsite import measured, runs
 from mhsite.measured import table_markdown
-from mhsite.page import Block, Page, Span, keys, read, with_spans
+from mhsite.page import Block, Page, Span, keys, read, trap_ids, with_spans
 from mhsite.settings import settings
 from mhsite.source import DOCS, SourceError, of_file
 
@@ -342,8 +342,8 @@ def to_page(name: str, language: str, to: Callable[[str], str] = str) -> str:
 
 
 def anchors(page: Page) -> set[str]:
-    """What links to a page can name: its headings, and the terms, works and models it lists."""
-    found = {heading.value for heading in page.headings}
+    """What links to a page can name: headings, traps, and the terms, works and models it lists."""
+    found = {heading.value for heading in page.headings} | set(trap_ids(page).values())
     tables = {block.value for block in page.walk() if block.kind == "table"}
     if "glossary" in tables:
         for group in glossary():

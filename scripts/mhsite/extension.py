@@ -17,8 +17,18 @@ from markdown import Extension, Markdown
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
-from mhsite import cells, chapters, data, links, pieces
-from mhsite.page import Block, Page, Span, page_paths, parse, question_ids, read, with_spans
+from mhsite import cells, chapters, data, links, museum, pieces
+from mhsite.page import (
+    Block,
+    Page,
+    Span,
+    page_paths,
+    parse,
+    question_ids,
+    read,
+    trap_ids,
+    with_spans,
+)
 from mhsite.source import DOCS, SourceError
 
 CODE = re.compile(r"<pre([^>]*)><code")
@@ -88,21 +98,17 @@ class Writer:
 
     def __init__(self, page: Page, keep: Callable[[str], str], links: str = "page"):
         self.page, self.keep = page, keep
-        self.asked, self.cells = False, count()  # within a question; cells of code there
+        self.asked, self.cells = False, count()  # within what has an id; cells of code there
         self.from_source = ("../" * page.name.count("/") + "{}").format
         self.address = page.up if links == "page" else self.from_source
 
     def whole(self) -> str:
-        """The page, the terms that it explains, how to cite it; not of a lab, being a notebook."""
+        """The page, the terms that it explains, how to cite it; not of a lab that is a notebook."""
         text = self.markdown(self.page.blocks)
-        if self.is_lab:
+        if self.page.is_notebook:
             return text
         foot = pieces.cite(self.page) + pieces.led_on(self.page, self.address)
         return f"{text}\n\n{links.terms(self.page)}\n\n" + (self.alone(foot) if foot else "")
-
-    @property
-    def is_lab(self) -> bool:
-        return self.page.name.startswith("labs/")
 
     def markdown(self, blocks: tuple[Block, ...]) -> str:
         return "".join(self.written(block) for block in blocks)
@@ -145,18 +151,18 @@ class Writer:
 
     def block(self, block: Block) -> str:
         head = self.prose(block)
-        if block.is_question:
-            name = question_ids(self.page)[block.line]
+        ids = question_ids(self.page) if block.is_question else trap_ids(self.page)
+        if name := ids.get(block.line):
             head += f"    attrs: {{id: {name}}}\n"
-        before, self.asked = self.asked, self.asked or block.is_question
+        before, self.asked = self.asked, self.asked or bool(name)
         body = self.markdown(block.blocks)
         self.asked = before
         return f"{head}{body}{block.mark}\n"
 
     def include(self, block: Block) -> str:
-        link = "" if self.is_lab else links.to_reference(block)
+        link = "" if self.page.is_notebook else links.to_reference(block)
         html = cells.shown(block.section)
-        if self.asked:  # or Material's copy buttons know them all by the question's id
+        if self.asked:  # or Material's copy buttons know them all by the box's id
             html = CODE.sub(
                 lambda match: f'<pre id="cell-{next(self.cells)}"{match[1]}><code', html
             )
@@ -176,6 +182,8 @@ class Writer:
         return self.keep(pieces.figure(block.value, block.title, self.page.language)) + "\n"
 
     def table(self, block: Block) -> str:
+        if block.value.startswith("museum"):
+            return self.alone(museum.html(block.value, self.page.language, self.address))
         text = data.table(block, self.page.language, self.from_source)
         text = with_spans(text, self.plain_span) + "\n"
         if block.value != "models":

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import nbformat
 from nbformat import v4
 
-from mhsite import cells, chapters, data, models, release, results
+from mhsite import cells, chapters, data, models, museum, release, results
 from mhsite.page import Block, Page, Span, question_ids, with_spans
 from mhsite.source import Section, SourceError
 
@@ -254,6 +254,11 @@ class _Plain:
             yield with_spans(block.text, self.span, block.line)
         elif block.kind == "math":
             yield f"$$\n{plain_tex(block.value)}\n$$\n"
+        elif block.kind == "table" and block.value.startswith("museum "):
+            traps = museum.listed(block.value, self.page.language)
+            yield "".join(
+                f"- [{trap.plain_title}]({self.address(trap.target)})\n" for trap in traps
+            )
         elif block.kind == "table":
             text = data.table(block, self.page.language, lambda file: self.home + file)
             yield with_spans(text, self.span) + "\n"

@@ -61,6 +61,14 @@ class Block:
         """Whether it is a question whose answer unfolds."""
         return self.kind == "block" and "\n    type: question\n" in self.text
 
+    @property
+    def trap(self) -> str:
+        """Of a warning, the section of a story that is a trap; the first if there are several."""
+        shown = (each.value for each in self.walk() if each.kind == "include")
+        names = (reference.partition(":")[2] for reference in shown)
+        found = next((name for name in names if name.startswith("trap")), "")
+        return found if self.value == "warning" else ""
+
     def walk(self) -> Iterator[Block]:
         """Every block in it."""
         return _walk(self.blocks)
@@ -118,6 +126,12 @@ class Page:
         return any(block.kind == "include" for block in self.walk())
 
     @property
+    def is_notebook(self) -> bool:
+        """Does MkDocs get it as a notebook? A lab with exercises is a page like the others."""
+        exercise = any(block.kind == "block" and block.value == "task" for block in self.walk())
+        return self.name.startswith("labs/") and self.has_code and not exercise
+
+    @property
     def needs(self) -> list[str]:
         """The pages that should be read before: ``attention.md``."""
         return [name for b in self.blocks if b.kind == "needs" for name in b.value.split()]
@@ -142,6 +156,18 @@ def question_ids(page: Page) -> dict[int, str]:
         name = "q-" + "-".join(re.findall(r"[a-z0-9]+", title.lower())[:8])
         times[name] += 1
         found[block.line] = name if times[name] == 1 else f"{name}-{times[name]}"
+    return found
+
+
+def trap_ids(page: Page) -> dict[int, str]:
+    """The ids of a page's traps, its warnings, by their lines: the first section called so.
+
+    Where a heading has that id, it leads to the trap as well, and the warning has none.
+    """
+    headings, found = {heading.value for heading in page.headings}, {}
+    for block in page.walk():
+        if (name := block.trap) and name not in headings:
+            found[block.line] = name
     return found
 
 

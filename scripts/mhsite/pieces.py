@@ -27,6 +27,7 @@ WITH_WORDS = ("prose", "heading", "block")
 WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
 SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
 TIME = {"en": "{} min", "zh": "约 {} 分钟"}
+WRITING = 5 * 60  # seconds for an exercise, beside reading it
 NEEDS = {"en": ("Needs: ", ", "), "zh": ("先读：", "、")}
 PLACE = {"en": " (course, {})", "zh": "（入门课第 {} 页）"}
 DOWNLOADS = {
@@ -37,7 +38,8 @@ COLAB = {"en": "Open in Colab", "zh": "在 Colab 中打开"}
 CITE = {"en": "Cite this page", "zh": "引用本页"}
 READS = {"en": "reads a model of {} MB", "zh": "读取 {} MB 的模型"}
 # To look things up in: how long they take to read says nothing.
-NOT_READ = ("index.md", "questions.md", "reference", "glossary.md", "bibliography.md", "changes.md")
+NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
+NOT_READ += ("changes.md",)
 MODELS = {"en": "Known models", "zh": "知名模型"}
 NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
@@ -136,19 +138,22 @@ def grids_script(html: str, address: Callable[[str], str]) -> str:
 
 
 def minutes(page: Page) -> int:
-    """How long a reader takes for what isn't folded."""
+    """How long a reader takes for what isn't folded, and for the exercises of a lab."""
     shown = list(page.unfolded())
     prose = [b.text if b.kind == "prose" else b.title for b in shown if b.kind in WITH_WORDS]
     text = "\n".join(with_spans(each, lambda span: " x ") for each in prose)
     code = "\n".join(cells.text(block.section) for block in shown if block.kind == "include")
     seconds = len(WORD.findall(text)) * SECONDS[page.language]
+    if page.name.startswith("labs/"):
+        seconds += WRITING * sum(b.kind == "block" and b.value == "task" for b in page.walk())
     return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
 
 
 def picture(page: Page) -> str:
     """The first figure of a page that is not folded, as ``figures/…``, if it has one."""
     shown = (block.value for block in page.unfolded() if block.kind == "figure")
-    return next(filter(lambda name: name.startswith("figures/"), shown), "")
+    names = (name.removeprefix("../") for name in shown)
+    return next(filter(lambda name: name.startswith("figures/"), names), "")
 
 
 def is_looked_up(page: Page) -> bool:

@@ -118,7 +118,7 @@ def _entries(page: Page) -> Iterator[tuple[str, str, str]]:
 def _blocks(blocks: tuple[Block, ...]) -> Iterator[Block]:
     """Those with words, a question with its answer as one."""
     for block in blocks:
-        if block.value.startswith("measured "):
+        if block.value.startswith(("measured ", "museum ")):
             continue
         if block.kind == "table":  # that of the glossary has headings
             yield from parse(data.table(block, block.language, str)).blocks

@@ -32,10 +32,10 @@ _drafts: dict[str, TemporaryDirectory] = {}
 
 
 def notebooks(language: str, made: dict) -> dict[str, Path]:
-    """For each lab's page, the file with its notebook: MkDocs takes it in the page's place."""
+    """For each page that is a notebook, the file with it: MkDocs takes it in the page's place."""
     found = {}
     folder = Path(_drafts.setdefault(language, TemporaryDirectory(prefix="mhattn-")).name)
-    for page in [page for page in page_paths(language) if page.parts[0] == "labs"]:
+    for page in [page for page in page_paths(language) if read(DOCS / language / page).is_notebook]:
         uri = page.as_posix()
         found[uri] = folder / page.with_suffix(".ipynb").name
         if (text := made.get(f"downloads/{uri.removesuffix('.md')}.ipynb")) is None:

@@ -16,7 +16,7 @@ import mhattn
 
 PACKAGE = Path(mhattn.__file__).parent
 # The floors of the house: each package imports those before it, and no other.
-FLOORS = ["costs", "core", "variants", "models", "inside", "show", "testing", "lessons"]
+FLOORS = ["costs", "core", "variants", "parallel", "models", "inside", "show", "testing", "lessons"]
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     for path in PACKAGE.rglob("*.py")

@@ -44,6 +44,13 @@ def test_minutes_are_those_of_what_is_not_folded(language, words, minutes):
     assert pieces.minutes(made) == minutes
 
 
+def test_an_exercise_of_a_lab_takes_time_to_write():
+    text = "# T { #t }\n\n" + "/// task | Write it\n///\n\n" * 6
+    pages = [parse(text, name=name) for name in ("a.md", "labs/a.md")]
+    assert [pieces.minutes(made) for made in pages] == [1, 31]
+    assert not any(made.is_notebook for made in pages)
+
+
 NEEDED = ("attention.md", "labs/every-head.md")
 
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 import importlib.util
+import posixpath
 import re
 import tomllib
 from collections import Counter
@@ -503,7 +504,7 @@ def test_next_is_the_next_page_of_the_navigation(language):
     for page in order:
         text = (DOCS / language / page).read_text("utf-8")
         if found := re.search(r"\*\*(?:Next:|下一页：)\*\* ?\[[^]]*\]\(([\w/-]+\.md)", text):
-            named[page] = found[1]
+            named[page] = posixpath.normpath(posixpath.join(posixpath.dirname(page), found[1]))
     assert len(named) > 50
     assert named == {page: after for page, after in pairwise(order) if page in named}
 

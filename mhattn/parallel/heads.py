@@ -1,0 +1,110 @@
+"""One layer on several processes: each has some of the heads (tensor parallelism).
+
+Columns of the query, key and value projections, rows of the output's, one all-reduce: Shoeybi et
+al. 2019, https://arxiv.org/abs/1909.08053. PyTorch's DTensor cuts the matrices and reduces.
+"""
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from mhattn.core.modules import MultiHeadAttention
+from mhattn.parallel.local import agree, note
+
+__all__ = ["share_heads"]
+
+
+# --8<-- [start:share_heads]
+def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttention:
+    """Leave each process its share of the heads; the layer is called as before.
+
+    With fewer heads of keys than processes, each is copied to several of them, and the gradients
+    of the copies are added up.
+
+    Args:
+        layer: the same on all processes; it is changed. Its position may not have parameters.
+        mesh: the processes, one axis, from `torch.distributed.device_mesh.init_device_mesh`.
+
+    Returns:
+        The layer, whose ``num_heads`` and ``num_kv_heads`` are those of this process.
+
+    Raises:
+        TypeError: layer is not a `MultiHeadAttention`.
+        ValueError: the processes do not divide the heads, or the heads of keys neither divide
+            the processes nor are divided by them, the layer drops weights (each process would
+            draw the same ones for other heads), or the layers of two processes differ.
+
+    Examples:
+        `mhattn.parallel.demo` does it in two processes and more.
+
+        >>> share_heads("layer", None)
+        Traceback (most recent call last):
+            ...
+        TypeError: layer must be a MultiHeadAttention, got str
+    """
+    if not isinstance(layer, MultiHeadAttention):
+        raise TypeError(f"layer must be a MultiHeadAttention, got {type(layer).__name__}")
+    ranks, groups = mesh.size(), layer.num_kv_heads
+    if layer.num_heads % ranks:
+        rule = f"the number of processes, {ranks}, must divide num_heads"
+        raise ValueError(f"{rule}, got {layer.num_heads}")
+    if groups % ranks and ranks % groups:
+        rule = f"num_kv_heads must divide the number of processes, {ranks}, or be divided by it"
+        raise ValueError(f"{rule}, got {groups}")
+    if layer.dropout:
+        raise ValueError(f"layer must not drop weights, got dropout={layer.dropout}")
+    weights = {name: checksum(x) for name, x in layer.state_dict().items()}
+    agree("heads shared out", {"layer": str(layer), **weights}, None, mesh.get_group())
+    copies = max(1, ranks // groups)
+    if copies > 1:
+        copy_heads(layer, copies)
+    names = ["q_proj", "k_proj", "v_proj"]
+    plan: dict[str, Any] = {name: ColwiseParallel() for name in names}
+    note("heads shared out: cut the matrices")
+    parallelize_module(layer, mesh, plan | {"out_proj": RowwiseParallel()})
+    layer.num_heads //= ranks
+    layer.num_kv_heads = max(1, groups // ranks)
+    if copies > 1:
+        add_up_gradients(layer, mesh, copies)
+    return layer
+    # --8<-- [end:share_heads]
+
+
+def checksum(x: torch.Tensor) -> tuple[Any, ...]:
+    """What tells two matrices apart without sending them."""
+    return tuple(x.shape), str(x.dtype), float(x.double().sum()), float(x.double().square().sum())
+
+
+# --8<-- [start:copies]
+def copy_heads(layer: MultiHeadAttention, copies: int) -> None:
+    """Each head of keys and values as often as it is needed, one beside the other."""
+    for proj in (layer.k_proj, layer.v_proj):
+        for name, old in list(proj.named_parameters()):
+            heads = old.detach().unflatten(0, (layer.num_kv_heads, -1))  # (G, D, ...)
+            setattr(proj, name, nn.Parameter(heads.repeat_interleave(copies, 0).flatten(0, 1)))
+        proj.out_features *= copies
+
+
+def add_up_gradients(layer: MultiHeadAttention, mesh: DeviceMesh, copies: int) -> None:
+    """The gradient of a head that was copied is the sum over its copies."""
+    first = mesh.get_local_rank() // copies * copies
+    groups = [list(range(g, g + copies)) for g in range(0, mesh.size(), copies)]
+    everybody = dist.get_process_group_ranks(mesh.get_group())
+    made = {g[0]: dist.new_group([everybody[rank] for rank in g]) for g in groups}
+
+    def add(parameter: Any) -> None:
+        note("heads shared out: add up the gradients of copies")
+        dist.all_reduce(parameter.grad.to_local(), group=made[first])
+
+    for proj in (layer.k_proj, layer.v_proj):
+        for parameter in proj.parameters():
+            parameter.register_post_accumulate_grad_hook(add)
+    # --8<-- [end:copies]

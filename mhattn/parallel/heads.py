@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
+    ParallelStyle,
     RowwiseParallel,
     parallelize_module,
 )
@@ -67,9 +68,10 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
     if copies > 1:
         copy_heads(layer, copies)
     names = ["q_proj", "k_proj", "v_proj"]
-    plan: dict[str, Any] = {name: ColwiseParallel() for name in names}
+    plan: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in names}
+    plan["out_proj"] = RowwiseParallel()
     note("heads shared out: cut the matrices")
-    parallelize_module(layer, mesh, plan | {"out_proj": RowwiseParallel()})
+    parallelize_module(layer, mesh, plan)
     layer.num_heads //= ranks
     layer.num_kv_heads = max(1, groups // ranks)
     if copies > 1:

@@ -13,6 +13,7 @@ from mhsite import cells, page, results, source, told
 from mhsite.source import STORIES, sections
 
 from mhattn.costs import known_models
+from mhattn.testing import doctor
 
 TWINS = sorted(STORIES.glob("*.zh.pycon"))
 OTHER_DATA = "# Other data than in English"
@@ -170,7 +171,9 @@ def test_each_language_has_its_figures(tmp_path, monkeypatch):
 
 
 NAMES = {*tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))["kept"]}
-NAMES |= {*known_models()}
+NAMES |= {*known_models(), *doctor.PAGES}  # PAGES: of the doctor's checks
+ROWS = (page.DOCS / "data/texts/architectures.tsv").read_text("utf-8").splitlines()
+NAMES |= {row.split("\t")[0] for row in ROWS} | {*ROWS[0].split("\t")}
 NAME = re.compile(r"[A-Za-z_][\w.-]*(?:\(\))?", re.ASCII)
 TEXT = re.compile(r"(?<=>)([^<>]+)(?=</text>)")  # formulas consist of tspans
 

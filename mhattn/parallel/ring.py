@@ -117,8 +117,8 @@ def pass_on(block: Tensor, received: Tensor, group: Any) -> Tensor:
     after, before = (rank + 1) % world_size, (rank - 1) % world_size
     ahead = dist.isend(block.contiguous(), group=group, group_dst=after)
     behind = dist.irecv(received, group=group, group_src=before)
-    assert ahead is not None
-    assert behind is not None
+    if ahead is None or behind is None:
+        raise RuntimeError("this process must be one of the group that the ring is made of")
     ahead.wait()
     behind.wait()
     return received
@@ -183,7 +183,6 @@ def block_gradients(
     given: tuple[Tensor, ...], block: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of one block from the log-sum-exp of the whole row: no table is kept."""
-    query, grad, along, log_sum_exp = given
     groups = block.shape[2]
     query, grad, along, log_sum_exp = (x.unflatten(1, (groups, -1)) for x in given)
     key, value = block[0][:, :, None], block[1][:, :, None]  # (B, G, 1, S, D)

@@ -34,7 +34,7 @@ def padding(subject: Subject) -> Found:
     """Padding has no influence on real tokens, and real tokens keep theirs."""
     need(subject.calls.padding, "takes no padding mask")
     for options in subject.ways:
-        for mode, _, _ in modes(subject):
+        for mode, _ in modes(subject):
             for side in ("right", "left"):
                 yield from _replaced(subject, options, side, mode)
         yield from _kept(subject, options)
@@ -62,8 +62,7 @@ def _replaced(subject: Subject, options: dict[str, Any], side: str, mode: str) -
 
 def _kept(subject: Subject, options: dict[str, Any]) -> Found:
     inputs, real = padded(subject)
-    where = "keys" if subject.is_heads else "self"
-    moved = influence(subject, inputs, padding=real, where=where, size=2.0, **options)
+    moved = influence(subject, inputs, padding=real, where=subject.where, size=2.0, **options)
     is_causal = bool(options) or subject.calls.causal is True
     seen = allowed(subject, 7, 7, is_causal=is_causal).to(real.device)
     late = real[:, :, None] & ~seen & (moved > subject.tolerance)
@@ -111,8 +110,7 @@ def padding_gradient(subject: Subject) -> Found:
     """Padding gets no gradient from real tokens, and gives none."""
     need(subject.calls.padding, "takes no padding mask")
     inputs, real = padded(subject)
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    leaves = leaves if subject.is_heads else [leaves[0]] * 3
+    leaves = subject.three([x.clone().requires_grad_() for x in inputs])
     output = subject(*leaves, padding=real).output
     need(output.requires_grad, "gives no gradients")
     tokens = output.transpose(1, 2) if subject.is_heads else output
@@ -135,9 +133,8 @@ def packing(subject: Subject) -> Found:
     rows = [[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 2, 2, 2, 2], [0] * 9]
     number = torch.tensor(rows, device=c.device)
     inputs = subject.draw(9, seed=7)
-    where = "keys" if subject.is_heads else "self"
     asked = subject.usual
-    moved = influence(subject, inputs, where=where, documents=number, size=2.0, **asked)
+    moved = influence(subject, inputs, where=subject.where, documents=number, size=2.0, **asked)
     other = (number[:, :, None] != number[:, None]) & (moved > subject.tolerance)
     if other.any():
         b, i, j = pair(other)

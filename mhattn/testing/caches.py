@@ -198,7 +198,7 @@ def positions_half(subject: Subject) -> Found:
         near, far = (half(*x, position_ids=at + by).output for by in (0, 3001))
     except Exception as error:
         raise Skip(f"doesn't run in bfloat16: {str(error).splitlines()[0][:80]}") from error
-    same = [y.to(c.dtype) for y in x] if subject.is_heads else [x[0].to(c.dtype)] * 3
+    same = subject.three([y.to(c.dtype) for y in x])
     exact = subject(*same, position_ids=at).output
     usual, gap = apart(half, exact, near).max().item(), apart(half, exact, far).max().item()
     if gap > 6 * usual + 0.02:

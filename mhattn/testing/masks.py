@@ -1,6 +1,5 @@
 """Checks of masks."""
 
-import math
 from typing import Any
 
 import torch
@@ -117,7 +116,7 @@ def compared(name: str, moved: Tensor, seen: Tensor, tolerance: float, did: str)
 def mask(subject: Subject) -> Found:
     """A hidden key has no influence, a visible one has some."""
     try_forms(subject)
-    for mode, trains, _ in modes(subject):
+    for mode, trains in modes(subject):
         moved, seen = masked(subject, plain_mask(subject))
         if trains:
             moved = torch.where(seen, moved.clamp(min=1e-3), moved)  # dropout may hide it
@@ -234,13 +233,14 @@ def mask_and_causal(subject: Subject) -> Found:
         else random_mask(7, 7, seed=9).to(full.device)
         | torch.eye(7, dtype=torch.bool, device=full.device)
     )
-    where = "keys" if subject.is_heads else "self"
     try:
-        moved = influence(subject, inputs, mask=both, causal=True, where=where, size=2.0).cpu()
+        moved = influence(
+            subject, inputs, mask=both, causal=True, where=subject.where, size=2.0
+        ).cpu()
     except Exception as error:
         raise Skip(f"refuses both: {str(error).splitlines()[0][:90]}") from error
     seen = (both.cpu() & allowed(subject, 7, 7)).expand_as(moved)
-    if where == "self":
+    if not subject.is_heads:
         seen = seen | torch.eye(7, dtype=torch.bool)
     yield from compared(
         "mask-and-causal", moved, seen, subject.tolerance, "a mask was given and causal asked for"
@@ -260,15 +260,12 @@ def _as_floats(subject: Subject, options: dict[str, Any]) -> Found:
     mask = plain_mask(subject)
     inputs = subject.draw(*(mask.shape if subject.takes_two else mask.shape[:1]), seed=10)
     mask = mask.to(subject.calls.device)
-    added = torch.zeros(mask.shape, dtype=subject.calls.dtype, device=mask.device).masked_fill(
-        ~mask, -math.inf
-    )
     try:
         one = subject(*inputs, mask=mask, **options).output
     except Exception:  # refuses both, in words
         return
     try:
-        other = subject(*inputs, mask=added, **options).output
+        other = subject(*inputs, mask=subject.added(mask), **options).output
     except Exception as error:
         raise Skip(f"takes no floats: {str(error).splitlines()[0][:90]}") from error
     if not (gap := apart(subject, one, other).max().item()) <= subject.tolerance:

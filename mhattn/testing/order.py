@@ -17,21 +17,16 @@ __all__: list[str] = []
 def future(subject: Subject) -> Found:
     """No output moves when a later token changes."""
     need(causal(subject), "not causal: say causal=True, or the argument's name")
-    for mode, _, _ in modes(subject):
+    for mode, _ in modes(subject):
         for length in (7, 2, 5, 12, 16, 33):
-            inputs = subject.draw(length, seed=length)
+            inputs, later = (subject.draw(length, seed=seed) for seed in (length, 99))
             stops = range(1, length) if length < 17 else (1, 16, 32)
             before = subject(*inputs, causal=True).output
             for stop in stops:
-                x = inputs[0].clone()
-                x[..., stop:, :] = subject.draw(length, seed=99)[0][..., stop:, :]
-                others = [x] * 3
-                if subject.is_heads:
-                    others = [
-                        torch.cat([a[..., :stop, :], b[..., stop:, :]], -2)
-                        for a, b in zip(inputs, subject.draw(length, seed=99), strict=True)
-                    ]
-                moved = apart(subject, before, subject(*others, causal=True).output)[:, :stop]
+                both = zip(inputs, later, strict=True)
+                others = [torch.cat([a[..., :stop, :], b[..., stop:, :]], -2) for a, b in both]
+                after = subject(*subject.three(others), causal=True).output
+                moved = apart(subject, before, after)[:, :stop]
                 if moved.max() > subject.tolerance:
                     b, i = pair(moved == moved.max())
                     got = f"output {i} moved by {said(moved.max().item())} of its usual size"
@@ -46,12 +41,11 @@ def future(subject: Subject) -> Found:
 def past(subject: Subject) -> Found:
     """Each output depends on every token that it may see, itself among them."""
     always = subject.calls.causal is True
-    where = "keys" if subject.is_heads else "self"
     for options in subject.ways:
         is_causal = always or bool(options)
         for length in (7, 2, 40):
             inputs = subject.draw(length, seed=1)
-            moved = influence(subject, inputs, where=where, size=2.0, **options)
+            moved = influence(subject, inputs, where=subject.where, size=2.0, **options)
             seen = allowed(subject, length, length, is_causal=is_causal)
             case = f"length {length}, causal={is_causal}"
             blind = seen & (moved < 1e-9)
@@ -143,11 +137,11 @@ def lengths(subject: Subject) -> Found:
 @check("batch", "shapes-in-depth/#mixing")
 def batch(subject: Subject) -> Found:
     """A sequence's output depends on no other sequence of the batch."""
-    for mode, _, _ in modes(subject):
+    for mode, _ in modes(subject):
         inputs = subject.draw(5, seed=2)
         others = subject.draw(5, seed=3)
         mixed = [torch.cat([a[:1], b[1:2], a[2:]]) for a, b in zip(inputs, others, strict=True)]
-        mixed = mixed if subject.is_heads else [mixed[0]] * 3
+        mixed = subject.three(mixed)
         for options in subject.ways:
             gap = apart(
                 subject, subject(*inputs, **options).output, subject(*mixed, **options).output
@@ -187,8 +181,7 @@ def order(subject: Subject) -> Found:
     inputs = subject.draw(6, seed=4)
     if c.causal is True:
         shuffled = torch.cat([shuffled[shuffled != 5], torch.tensor([5])])
-    moved = [x[..., shuffled, :] for x in inputs]
-    moved = moved if subject.is_heads else [moved[0]] * 3
+    moved = subject.three([x[..., shuffled, :] for x in inputs])
     one, other = subject(*inputs).output[..., shuffled, :], subject(*moved).output
     gap = apart(subject, one, other)[:, -1 if c.causal is True else slice(None)].max().item()
     if not gap <= subject.tolerance:

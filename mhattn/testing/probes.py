@@ -103,8 +103,8 @@ def allowed(
     return seen
 
 
-def modes(subject: Subject) -> Iterator[tuple[str, bool, bool]]:
-    """Evaluation, training, and evaluation with gradients off."""
+def modes(subject: Subject) -> Iterator[tuple[str, bool]]:
+    """Evaluation, training, and evaluation with gradients off; and whether it is training."""
     for name, trains, grads in (
         ("eval()", False, True),
         ("train()", True, True),
@@ -112,7 +112,7 @@ def modes(subject: Subject) -> Iterator[tuple[str, bool, bool]]:
     ):
         subject.train(trains)
         with torch.set_grad_enabled(grads):
-            yield name, trains, grads
+            yield name, trains
     subject.train(False)
 
 

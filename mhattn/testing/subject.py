@@ -89,6 +89,11 @@ class Subject:
         """As it is called plainly, and causal, if one has to ask."""
         return [{}, self.usual] if self.usual else [{}]
 
+    @property
+    def where(self) -> str:
+        """What changes with a token, as `probes.influence` names it: in functions, keys alone."""
+        return "keys" if self.is_heads else "self"
+
     def three(self, inputs: list[Tensor]) -> list[Tensor]:
         """For a layer, the first of them three times: one sequence."""
         return inputs if self.is_heads else [inputs[0]] * 3
@@ -169,6 +174,11 @@ class Subject:
         sdpa = self.layer is F.scaled_dot_product_attention
         return ["enable_gqa"] if sdpa else signature(self.layer)[0]
 
+    def added(self, mask: Tensor, least: float = -math.inf) -> Tensor:
+        """A mask of booleans as floats to be added: 0, or the least where it hides."""
+        zeros = torch.zeros(mask.shape, dtype=self.calls.dtype, device=mask.device)
+        return zeros.masked_fill(~mask, least)
+
     def _mask(self, mask: Tensor) -> Tensor:
         """A mask of booleans as the layer wants it."""
         how, heads = self.calls.mask_true, mask.ndim == 4 and mask.shape[1] > 1
@@ -176,10 +186,7 @@ class Subject:
             if how == "ignore":
                 mask = ~mask
             elif how == "add":
-                least = torch.finfo(self.calls.dtype).min
-                mask = torch.zeros(
-                    mask.shape, dtype=self.calls.dtype, device=mask.device
-                ).masked_fill(~mask, least)
+                mask = self.added(mask, torch.finfo(self.calls.dtype).min)
         if self.calls.mask_heads == "B*H,L,S" and mask.ndim == 4:
             return mask.expand(-1, self.heads, -1, -1).flatten(0, 1)
         if mask.ndim == 2 and self.forms.get("mask") == "B,1,L,S":

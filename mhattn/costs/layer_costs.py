@@ -413,6 +413,11 @@ UNCOUNTED = {
     "NormedAttention": "its products are those of 'fused'; the norms have none",
     "recurrent_linear_attention": "it is the definition of 'linear', for comparison",
     "relative_attention": "it is the definition of 'relative', for comparison",
+    **dict.fromkeys(
+        ["exchange_attention", "ring_attention", "split_attention"],
+        "its products are those of 'tiled', over the processes; mhattn.parallel counts their bytes",
+    ),
+    "weights_of_call": "it shows what a fused call does; its products are those of 'written'",
     "Rotary": "turning has no products: it is that without",
 }
 COMPUTED: dict[str, Products] = {kind: counts[0] for kind, counts in KINDS.items()}

@@ -44,12 +44,14 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
             draw the same ones for other heads), or the layers of two processes differ.
 
     Examples:
-        `mhattn.parallel.demo` does it in two processes and more.
+        A process alone keeps all heads; `mhattn.parallel.demo` starts more.
 
-        >>> share_heads("layer", None)
-        Traceback (most recent call last):
-            ...
-        TypeError: layer must be a MultiHeadAttention, got str
+        >>> from torch.distributed.device_mesh import init_device_mesh
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> mesh = init_device_mesh("cpu", (1,))
+        >>> share_heads(MultiHeadAttention(embed_dim=8, num_heads=4), mesh).num_heads
+        4
+        >>> dist.destroy_process_group()
     """
     if not isinstance(layer, MultiHeadAttention):
         raise TypeError(f"layer must be a MultiHeadAttention, got {type(layer).__name__}")

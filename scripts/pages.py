@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from mhsite.page import Block, Part, page_paths, read, skeleton
+from mhsite.page import Block, Part, page_paths, read, skeleton, without_words
 from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
 
 FIXED = {"heading": "headings", "include": "includes", "math": "formulas", "figure": "figures"}
@@ -86,6 +86,8 @@ def _written(block: Block, right: dict[str, list[Block]]) -> str:
         return f"{block.mark} {block.title} {{ #{other.value} }}\n"
     if block.kind == "figure":
         return f"![{block.title}]({other.value})\n"
+    if block.kind == "math" and without_words(block.value) == without_words(other.value):
+        return block.text
     return other.text
 
 

@@ -308,5 +308,12 @@ def skeleton(page: Page) -> Iterator[Part]:
             yield Part("fence", block.value, block.line)
             for number, line in enumerate(block.title.splitlines(), 1):
                 yield Part("code", line.strip(), block.line + number)
+        elif block.kind == "math":
+            yield Part("math", without_words(block.value), block.line)
         else:
             yield Part(block.kind, " ".join(block.value.split()), block.line)
+
+
+def without_words(formula: str) -> str:
+    """What a formula has in both languages: all but the words in ``\\text``."""
+    return re.sub(r"\\text\{[^{}]*\}", r"\\text{}", " ".join(formula.split()))

@@ -154,7 +154,8 @@ for D in head_dims:
     weights = attention_weights(50 * query, key)  # sharp
     each = torch.cat([reach(one[None]) for one in weights])  # (50,)
     rows.append([each.mean(), each.max()])
-print(table(rows, [f"D = {D}" for D in head_dims], ["mean", "most"], digits=1))
+names = [f"D = {D}" for D in head_dims]
+print(table(rows, names, ["mean", "most"], digits=1))
 assert rows[0][1] == 2
 # --8<-- [end:random-reach]
 
@@ -164,7 +165,8 @@ assert rows[0][1] == 2
 def test_needed(least_error):
     """Heads that know their sources, with the best matrix behind them."""
     torch.manual_seed(3)
-    for H, D, R, k in [(1, 5, 3, 2), (2, 3, 5, 4), (4, 1, 3, 2), (7, 4, 3, 2)]:
+    sizes = [(1, 5, 3, 2), (2, 3, 5, 4), (4, 1, 3, 2), (7, 4, 3, 2)]
+    for H, D, R, k in sizes:
         weights, values = torch.rand(H, R), torch.randn(H, D, k)
         handed = torch.einsum("hr,hdk->hdrk", weights, values)
         handed = handed.reshape(H * D, R * k)  # from all numbers wanted
@@ -232,8 +234,8 @@ errors = {shape: {lr: runs[shape][lr][1] for lr in rates} for shape in shapes}
 def test_best(at_best):
     """On errors that are made up."""
     given = {
-        (1, 12): {0.1: [0.5, 0.6, 0.7], 0.2: [0.8, 0.1, 0.9]},  # one was lucky
-        (2, 6): {0.1: [0.3, 0.3, 0.3], 0.2: [0.1, 0.1, 9.0]},  # one was not
+        (1, 12): {0.1: [0.5, 0.6, 0.7], 0.2: [0.8, 0.1, 0.9]},  # one lucky
+        (2, 6): {0.1: [0.3, 0.3, 0.3], 0.2: [0.1, 0.1, 9.0]},  # one not
         (3, 4): {0.1: [0.4, 0.5, 0.3], 0.2: [0.2, 0.6, 0.3]},
     }
     given = {

@@ -216,8 +216,15 @@ def trained(H, D, lr):
         torch.manual_seed(seed)
         model = GatherModel(36, H, 6, head_dim=D, content_dim=2)
         models.append(model)
-    options = {"steps": 400, "batch": 8, "every": 400}
-    errors = train_models(models, draw, kept, lr=lr, **options)
+    errors = train_models(
+        models,
+        draw,
+        kept,
+        steps=400,
+        lr=lr,
+        batch=8,
+        every=400,
+    )
     return models, errors[-1]
 
 

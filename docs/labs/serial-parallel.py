@@ -520,15 +520,16 @@ lengths, layer = [1, 2, 4, 8, 16, 32], new_layer(32, 4)
 shown = ["a loop over tokens and heads", "all at once", "writing"]
 size = {"figsize": (4.2, 2.9), "layout": "constrained"}
 figure, axes = plt.subplots(1, 2, **size)
-looks = zip(HEAD_COLORS, ["^-", "o-", "s--"], strict=False)
-for name, (color, line) in zip(shown, looks, strict=False):
+looks = zip(HEAD_COLORS, ["^-", "o-", "s--"], [4, 1.5, 1.5], strict=False)
+for name, (color, line, width) in zip(shown, looks, strict=True):
     notes = []
     for L in lengths:
         x = torch.randn(2, L, 32)
         steps = record(functools.partial(ways[name], layer, x))
         notes.append((len(steps), longest_chain(steps)))
     for ax, curve in zip(axes, zip(*notes, strict=True), strict=True):
-        ax.plot(lengths, curve, line, color=color, ms=4, label=name)
+        look = {"color": color, "lw": width, "ms": width + 3}
+        ax.plot(lengths, curve, line, label=name, **look)
 for ax, title in zip(axes, ["operations", "longest chain"], strict=True):
     ax.set(title=title, xlabel="tokens", xscale="log", yscale="log")
     ax.set(ylim=(2, 2000))

@@ -398,4 +398,16 @@ for name in ("q_proj", "v_proj"):
     assert old > 1e-3
     assert new == 0
     print(f"{name}: the new features' gradient is {new:.0f}")
+
+with torch.no_grad():  # one of each pair is no longer zero
+    for proj in (wide.k_proj, wide.v_proj):
+        proj.weight.unflatten(0, (12, 48))[:, 43:].normal_(std=0.1)
+wide.zero_grad()
+output = wide(x)
+assert (output - layer(x)).abs().max() < 1e-5  # the same still
+output.square().sum().backward()
+learns = wide.q_proj.weight.grad.unflatten(0, (12, 48))[:, 43:]
+assert learns.abs().max() > 1e-3
+learns = wide.out_proj.weight.grad.unflatten(1, (12, 48))[:, :, 43:]
+assert learns.abs().max() > 1e-3
 # --8<-- [end:padded]

@@ -180,6 +180,31 @@ def at_once(layer, x, attend):
 test_at_once(at_once)
 # --8<-- [end:at-once-solution]
 
+# %%
+# --8<-- [start:leak]
+merges = {
+    "transposed back": lambda heads: heads.transpose(1, 2).flatten(2),
+    "viewed back": lambda heads: heads.contiguous().view(1, 8, 16),
+}
+layer, x = new_layer(16, 4), torch.randn(1, 8, 16)
+moved = {}
+for name, merged in merges.items():
+    for token in (1, 8):
+        other = x.clone()
+        other[:, token - 1] += 1  # only this token changes
+        outputs = []
+        for each in (x, other):
+            projs = layer.q_proj, layer.k_proj, layer.v_proj
+            heads = fused(*(by_view(proj(each), 4) for proj in projs))
+            outputs.append(layer.out_proj(merged(heads)))  # (B, L, E)
+        far = (outputs[1] - outputs[0]).abs().amax(dim=(0, 2))
+        moved[name, token] = [n + 1 for n in range(8) if far[n] > 1e-3]
+        print(f"{name}: token {token} moves", *moved[name, token])
+assert moved["transposed back", 8] != [8]
+assert moved["viewed back", 8] == [8]
+assert moved["viewed back", 1] == [1, 2]
+# --8<-- [end:leak]
+
 
 # %%
 # --8<-- [start:apart]

@@ -86,9 +86,9 @@ def test_misplaced(misplaced):
     for L, H, D in [(5, 3, 7), (7, 4, 5), (4, 4, 2), (1, 6, 3)]:
         expected = {
             transposed: 0,
-            by_view: 1 - (math.gcd(L - 1, H - 1) + 1) / (L * H),
             in_turn: 1 - (math.gcd(H - 1, D - 1) + 1) / (H * D),
             backwards: 1 - H % 2 / H,
+            by_view: 1 - (math.gcd(L - 1, H - 1) + 1) / (L * H),
         }
         for split, share in expected.items():
             found = float(misplaced(split, 2, L, H, D))
@@ -299,8 +299,8 @@ def test_launched(launched):
     cases = {
         "one product": (lambda: a @ b, 1),
         "views only": (lambda: a.view(2, 3, 6).transpose(0, 1).mT, 0),
-        "a view that is copied": (lambda: a.T.contiguous(), 1),
         "product, softmax, sum": (lambda: (a @ b).softmax(-1).sum(), 3),
+        "a view that is copied": (lambda: a.T.contiguous(), 1),
         "seven products": (lambda: [a @ b for _ in range(7)], 7),
         "a product of four axes": (lambda: heads[0] @ heads[1].mT, 1),
         "the fused kernel": (lambda: fused(*heads), 1),
@@ -355,6 +355,10 @@ ways = {
     "all at once": batched,
     "the fused kernel": in_kernel,
 }
+layer, x = new_layer(32, 4), torch.randn(2, 16, 32)
+for way in ways.values():
+    assert apart(by_loops, way, layer, x) < 1e-4  # one function
+
 sizes = [(16, 2), (16, 4), (16, 8), (32, 8)]  # tokens and heads
 counts = []
 for way in ways.values():
@@ -477,10 +481,10 @@ def test_chain(longest_chain):
         "one after the other": (["a>b", "b>c", "c>d"], 3),
         "side by side": (["a>b", "a>c", "a>d"], 1),
         "two joined": (["a>b", "a>c", "bc>d"], 2),
-        "long and short": (["a>b", "b>c", "a>d", "cd>e", "ad>f"], 3),
         "two chains, in turn": (["a>b", "c>d", "b>e", "d>f", "e>g"], 3),
-        "two results": (["a>bc", "c>d", "b>e", "e>f"], 3),
         "the last is no end": (["a>b", "b>c", "c>d", "a>e"], 3),
+        "long and short": (["a>b", "b>c", "a>d", "cd>e", "ad>f"], 3),
+        "two results": (["a>bc", "c>d", "b>e", "e>f"], 3),
     }
     for name, (arrows, expected) in cases.items():
         sides = [arrow.split(">") for arrow in arrows]

@@ -72,7 +72,8 @@ def test_ranks(score_ranks):
         found = score_ranks(layer, torch.randn(L, E))
         assert found.shape == (H,), tuple(found.shape)
         expected = [2, 0, min(D, L)]
-        assert found.tolist() == expected, f"{found.tolist()} for {expected}"
+        wrong = f"{found.tolist()} for {expected}"
+        assert found.tolist() == expected, wrong
     print("passed")
 
 
@@ -265,7 +266,7 @@ def test_best(at_best):
 # %%
 # --8<-- [start:best-solution]
 def at_best(errors):
-    """The rate of each shape whose median error is least, and its errors."""
+    """Of each shape the rate of the least median error, and its errors."""
     best = {}
     for shape, tried in errors.items():
         lr = min(tried, key=lambda lr: tried[lr].median())
@@ -321,10 +322,14 @@ for shape, (lr, each) in best.items():
     rows.append([found.mean(), found.max()])
 print(table(rows, names, ["keys a head reaches", "most"], digits=0))
 assert rows[-1][1] <= 2  # of one number
+# --8<-- [end:why]
+
+# %%
+# --8<-- [start:control]
 wide, wide_errors = trained(12, 4, lr=0.02)
 print(f"12 heads of size 4: error {wide_errors.max():.1f} at most")
 assert wide_errors.max() < 0.05
-# --8<-- [end:why]
+# --8<-- [end:control]
 
 # %%
 # --8<-- [start:odd]
@@ -353,7 +358,8 @@ def test_widen(widened):
         x = 3 * torch.randn(2, 11, E)
         far = (found(x) - layer(x)).abs().max().item()
         assert far < 1e-5, f"from size {D} to {wide}: off by {far:.2f}"
-        assert torch.equal(given(x), layer(x)), "the given layer has changed"
+        same = torch.equal(given(x), layer(x))
+        assert same, "the given layer has changed"
     print("passed")
 
 

@@ -2,6 +2,7 @@
 
 - `doctor`: `check_attention`, and `assert_attention` for a test.
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
+- `adapters`, `rotations`: attention of other libraries in the form that is called.
 - `subject`, `probes`: the layer in one form, and what is done to it.
 - `formula` and `projections`, `weights`, `numbers`, `precision`, `order`, `masks`, `batches`,
   `caches`: the checks.
@@ -18,9 +19,11 @@ NAMES = {
     "doctor": "assert_attention check_attention",
     "report": "Finding Report",
     "calls": "Calls",
+    "adapters": "adapt",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.testing.adapters import *
     from mhattn.testing.calls import *
     from mhattn.testing.doctor import *
     from mhattn.testing.report import *

@@ -313,6 +313,7 @@ class OfX(Adapted):
             "num_kv_heads": getattr(layer, "kv_heads", None) or layer.heads,
             "head_dim": inner.out_features // int(_number(layer, "heads")),
             "inputs": "x" if causal or rotary is not None or part == "self" else "qk",
+            "groups": "tile",
             "causal": causal,
             "mask": "mask",
             "mask_heads": "B,H,L,S",

@@ -75,6 +75,8 @@ class Calls:
         positions: ``"rotary"``, ``"relative"``, ``"absolute"``, or None: the layer adds none.
         position_ids: name of the argument with each token's position, integers ``(B, L)``.
         rotary: ``"halves"`` or ``"interleaved"``, and the base.
+        groups: how heads of keys and values are spread over those of the queries: ``"repeat"``,
+            0 0 1 1, as PyTorch's ``enable_gqa``; ``"tile"``, 0 1 0 1.
         scale: what scores are multiplied by. Default: ``1 / sqrt(head_dim)``.
         window: number of keys that a query sees, itself among them. Default: all.
         sinks: whether weights may sum to less than one.
@@ -113,6 +115,7 @@ class Calls:
     positions: str | None = None
     position_ids: str | bool | None = None
     rotary: tuple[str, float] = ("halves", 10000.0)
+    groups: str = "repeat"
     scale: float | None = None
     window: int | None = None
     sinks: bool = False
@@ -129,6 +132,7 @@ class Calls:
             "padding_true": ("attend", "ignore"),
             "mask_heads": (None, "B,H,L,S", "B*H,L,S"),
             "empty_rows": ("finite", "zeros", "any"),
+            "groups": ("repeat", "tile"),
             "positions": (None, "rotary", "relative", "absolute"),
         }
         for name, values in allowed.items():

@@ -8,7 +8,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from mhattn.testing import batches, caches, formula, masks, numbers, order, precision, weights
+from mhattn.testing import (
+    batches,
+    caches,
+    formula,
+    heads,
+    masks,
+    numbers,
+    order,
+    precision,
+    weights,
+)
 from mhattn.testing.adapters import Adapted, adapt, kind_of
 from mhattn.testing.calls import Calls, assumed
 from mhattn.testing.formula import KNOWN
@@ -25,6 +35,7 @@ ROOMS = (
     batches,
     caches,
     formula,
+    heads,
     weights,
     precision,
 )  # each enters its checks
@@ -60,7 +71,7 @@ def check_attention(
             - ``documents``, ``position_ids``: names of arguments, ``(B, L)``.
             - ``positions``: ``"rotary"``, ``"relative"`` or ``"absolute"``; ``rotary``:
               ``("halves", base)`` or ``("interleaved", base)``.
-            - ``scale``, ``window`` (keys that a query sees, itself among them), ``sinks`` (rows sum
+            - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``, ``window`` (keys that a query sees, itself among them), ``sinks`` (rows sum
               to less than one), ``dtype``, ``device``, ``seed``.
 
     Returns:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.probes import apart, said
+from mhattn.testing.probes import apart, said, spread
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Subject
@@ -198,11 +198,7 @@ def constant_values(subject: Subject) -> Found:
         found = subject(*inputs, **options).output
         one = found[..., :1, :].expand_as(found)
         if subject.is_heads:
-            one = (
-                inputs[2]
-                .repeat_interleave(subject.heads // subject.kv_heads, 1)[..., :1, :]
-                .expand_as(found)
-            )
+            one = spread(inputs[2], subject.heads, c.groups)[..., :1, :].expand_as(found)
         gap = apart(subject, one, found).max().item()
         if not gap <= subject.tolerance:
             yield Finding(

@@ -4,8 +4,8 @@
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
 - `adapters`, `rotations`: attention of other libraries in the form that is called.
 - `subject`, `probes`: the layer in one form, and what is done to it.
-- `formula` and `projections`, `heads`, `weights`, `numbers`, `precision`, `order`, `masks`, `batches`,
-  `caches`: the checks.
+- `formula` and `projections`, `heads`, `weights`, `numbers`, `precision`, `order`, `masks`,
+  `batches`, `caches`: the checks.
 
 It needs torch alone. As a command:
 ``python -m mhattn.testing package.module:Layer --embed-dim 64``.

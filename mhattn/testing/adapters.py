@@ -359,7 +359,7 @@ class OfTorch(Adapted):
         if part == "self":
             self.how |= {"mask": "mask", "mask_true": "ignore", "mask_heads": "B*H,L,S"}
             self.how |= {"inputs": "x"}
-        fixed = "its own tokens, with a memory that stays the same"
+        fixed = "its own tokens, a fixed memory"
         what = fixed if part == "self" else "its memory; each query sees no other query"
         self.assumed = [f"{type(layer).__name__}: {what}"]
 

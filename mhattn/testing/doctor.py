@@ -71,8 +71,9 @@ def check_attention(
             - ``documents``, ``position_ids``: names of arguments, ``(B, L)``.
             - ``positions``: ``"rotary"``, ``"relative"`` or ``"absolute"``; ``rotary``:
               ``("halves", base)`` or ``("interleaved", base)``.
-            - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``, ``window`` (keys that a query sees, itself among them), ``sinks`` (rows sum
-              to less than one), ``dtype``, ``device``, ``seed``.
+            - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``; ``window`` (keys that a query sees,
+              itself among them); ``sinks`` (rows sum to less than one); ``dtype``, ``device``,
+              ``seed``.
 
     Returns:
         A `Report`: ``report.ok``, ``report.findings``, ``report.assumed``, and as text a table.

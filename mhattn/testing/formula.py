@@ -249,6 +249,20 @@ def _diagnosis(
     return ""
 
 
+def _large(subject: Subject, reference: Callable[..., tuple[Tensor, Tensor]]) -> Found:
+    """Tokens six times as large: scores are the formula's, not cut off."""
+    c = subject.calls
+    if c.dtype not in (torch.float32, torch.float64):
+        return
+    inputs = subject.draw(6, seed=26, size=6.0)
+    seen = allowed(subject, 6, 6, is_causal=c.causal is True).to(c.device)
+    gap = apart(subject, reference(inputs, seen)[0], subject(*inputs).output).max().item()
+    if not gap <= subject.tolerance * 25:
+        got = f"the output differs by {said(gap)} of its usual size; on usual tokens it doesn't"
+        what = "softmax(QKᵀ/√D)V: scores aren't cut off"
+        yield Finding("formula", "6 tokens, six times as large", got, what)
+
+
 @check("formula", "attention/#output")
 def formula(subject: Subject) -> Found:
     """The output is that of the formula, with the layer's own matrices."""
@@ -256,6 +270,8 @@ def formula(subject: Subject) -> Found:
     wrong = list(found)
     yield from wrong
     c = subject.calls
+    if not wrong:
+        yield from _large(subject, reference)
     if wrong or not c.mask:
         return
     try_forms(subject)

@@ -1,5 +1,6 @@
 """Checks of masks."""
 
+import math
 from typing import Any
 
 import torch
@@ -249,11 +250,33 @@ def mask_and_causal(subject: Subject) -> Found:
 
 @check("mask-forms", "mask-conventions/#additive")
 def mask_forms(subject: Subject) -> Found:
-    """A mask of floats, 0 and -inf, does what the booleans do."""
+    """A mask of floats, 0 and -inf, does what the booleans do; others are added to the scores."""
     try_forms(subject)
-    need(subject.calls.mask_true != "add", "takes floats only")
-    for options in subject.ways:
-        yield from _as_floats(subject, options)
+    found: list[Finding] = []
+    for options in subject.ways if subject.calls.mask_true != "add" else []:
+        found += _as_floats(subject, options)
+    yield from found or _added_once(subject)
+
+
+def _added_once(subject: Subject) -> Found:
+    """log 2 added to a key's scores is the same as the key a second time."""
+    c = subject.calls
+    need(not c.positions and not c.window and not c.sinks and c.causal is not True, "has an order")
+    inputs = subject.draw(5, seed=13)
+    long = subject.three([torch.cat([x, x[..., 2:3, :]], dim=-2) for x in inputs])
+    bias = torch.zeros(5, 5, device=c.device, dtype=c.dtype)
+    bias[:, 2] = math.log(2)
+    try:
+        one = subject(*inputs, mask=bias).output
+        other = subject(*long).output[..., :5, :]
+    except Exception as error:
+        raise Skip(f"takes no floats: {str(error).splitlines()[0][:90]}") from error
+    if not (gap := apart(subject, other, one).max().item()) <= subject.tolerance * 5:
+        did = "a mask of floats: log 2 for one key, 0 for the others"
+        got = f"not as if that key stood there twice: outputs differ by {said(gap)}"
+        level = "error" if c.mask in ("attn_mask", "attention_mask") else "note"
+        what = "floats are added once, to scores that are scaled"
+        yield Finding("mask-forms", did, got, what, level=level)
 
 
 def _as_floats(subject: Subject, options: dict[str, Any]) -> Found:

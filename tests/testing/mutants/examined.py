@@ -206,8 +206,10 @@ class TurnedAgain(Decoder):
 
 @broken("the cached keys are scaled in place", "cache")
 class ScaledInPlace(Decoder):
-    def scores(self, query, key):
-        return super().scores(query, key.detach().mul_(0.9) if not self.training else key)
+    def remember(self, cache, k, v):
+        if cache.key is not None:
+            cache.key.mul_(0.9)
+        return super().remember(cache, k, v)
 
 
 @broken("values of the cache are those of the first call", "cache cache-chunks")

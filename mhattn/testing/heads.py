@@ -169,7 +169,7 @@ def _letters(subject: Subject) -> Iterator[str]:
     yield from "v" if sizes & wide else "qkv"
 
 
-@check("heads-apart", "shapes-in-depth/#fold")
+@check("heads-apart", "shapes/#split")
 def heads_apart(subject: Subject) -> Found:
     """Other queries in one head, or keys and values in one group, move its own heads alone."""
     need(isinstance(subject.layer, nn.Module) and not subject.is_heads, "a function of heads")

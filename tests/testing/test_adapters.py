@@ -45,8 +45,8 @@ def test_the_layer_is_called_as_its_model_calls_it():
     whole = transformers.LlamaModel(settings).eval()
     tokens, seen = torch.randint(7, (2, 5)), {}
 
-    def note(_, __, options, found):
-        seen.update(x=options["hidden_states"], output=found[0], weights=found[1])
+    def note(_, given, options, found):
+        seen.update(x=(*given, options.get("hidden_states"))[0], output=found[0], weights=found[1])
 
     layer = whole.layers[0].self_attn
     layer.register_forward_hook(note, with_kwargs=True)

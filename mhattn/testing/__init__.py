@@ -2,7 +2,7 @@
 
 - `doctor`: `check_attention`, and `assert_attention` for a test.
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
-- `adapters`, `rotations`: attention of other libraries in the form that is called.
+- `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
 - `formula` and `projections`, `heads`, `weights`, `numbers`, `precision`, `order`, `masks`,
   `batches`, `caches`: the checks.

@@ -1,23 +1,18 @@
 """Attention of other libraries in the form that the doctor calls; no library is imported."""
 
 import inspect
-import itertools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.rotations import Turns, rotary_of
+from mhattn.testing.adapted import Adapted
+from mhattn.testing.hub import CACHES, MASKS, MEMORIES, OfTransformers
 
 __all__ = ["adapt"]
 
-FAR = 64  # a window as wide as this is never reached by the checks' texts
 PARTS = ("self", "memory")
-MASKS = ("attention_mask", "mask")
-CACHES = ("past_key_values", "past_key_value", "layer_past")
-MEMORIES = ("key_value_states", "encoder_hidden_states")
 GIVEN = {"hidden_states", "position_embeddings", "position_ids", *MASKS, *CACHES, *MEMORIES}
 
 
@@ -95,211 +90,6 @@ def kind_of(layer: object) -> Callable[..., "Adapted"] | None:
     return None
 
 
-class Adapted(nn.Module):
-    """A layer, what the doctor is told of it, and the same in words."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-        self.how: dict[str, Any] = {}
-        self.assumed: list[str] = []
-
-
-def _number(layer: nn.Module, *names: str, kind: type = int) -> Any:
-    """The first of these attributes that is a number, of the layer or of its configuration."""
-    for place, name in itertools.product((layer, getattr(layer, "config", None)), names):
-        value = getattr(place, name, None)
-        if isinstance(value, kind) and not isinstance(value, bool):
-            return value
-    return None
-
-
-def visible(
-    mask: Tensor | None, length: int, keys: int, *, causal: bool, window: int | None, on: Tensor
-) -> Tensor | None:
-    """What each query may see, ``(B, H, L, S)`` or what broadcasts to it; None: everything."""
-    seen = mask
-    if causal:
-        triangle = torch.ones(length, keys, dtype=torch.bool, device=on.device).tril(keys - length)
-        if window is not None:
-            triangle = triangle.triu(keys - length - window + 1)
-        seen = triangle if seen is None else seen & triangle
-    if seen is None or seen.ndim == 4:
-        return seen
-    return seen[None, None] if seen.ndim == 2 else seen[:, None]
-
-
-class OfTransformers(Adapted):
-    """Attention of transformers, with its positions, its cache and its form of masks."""
-
-    def __init__(
-        self, layer: nn.Module, rotary: nn.Module | None, part: str, own_mask: bool
-    ) -> None:
-        super().__init__(layer)
-        takes = inspect.signature(layer.forward).parameters
-        config: Any = layer.config
-        self.way = str(config._attn_implementation)
-        self.names = {
-            "mask": next(n for n in MASKS if n in takes),
-            "cache": next((n for n in CACHES if n in takes), None),
-            "memory": next((n for n in MEMORIES if n in takes), None),
-        }
-        self.takes = set(takes)
-        self.part = self._part(part, takes)
-        self.own_mask = own_mask
-        decides = getattr(layer, "is_causal", False) or getattr(layer, "is_decoder", False)
-        self.causal = bool(decides) and self.part == "self"
-        self.window = self._window(config) if self.causal else None
-        self.rotary = rotary
-        if "position_embeddings" in takes and self.part == "self":
-            self.rotary = rotary or rotary_of(layer)
-        flat = [m for m in layer.modules() if type(m).__name__ == "Conv1D"]
-        self.contiguous = bool(flat)
-        self._tell()
-
-    def _part(self, part: str, takes: Any) -> str:
-        needs = [takes[n] for n in MEMORIES if n in takes]
-        crossed = bool(getattr(self.layer, "is_cross_attention", False))
-        crossed |= "cross" in type(self.layer).__name__.lower()
-        crossed |= any(p.default is p.empty for p in needs)
-        if part == "memory" and not needs:
-            raise ValueError(f"part must be 'self': {type(self.layer).__name__} takes no memory")
-        return "memory" if crossed and needs else part
-
-    def _window(self, config: Any) -> int | None:
-        if hasattr(self.layer, "sliding_window"):
-            found = self.layer.sliding_window
-        else:
-            kinds = getattr(config, "layer_types", None)
-            at = getattr(self.layer, "layer_idx", None) or 0
-            slides = kinds is None or kinds[at] == "sliding_attention"
-            found = getattr(config, "sliding_window", None) if slides else None
-        return found if isinstance(found, int) and found < FAR else None
-
-    def _tell(self) -> None:
-        """What `check_attention` is told, and the same in words."""
-        layer, config = self.layer, self.layer.config
-        heads = _number(layer, "num_heads", "n_heads", "num_attention_heads", "n_head")
-        groups = _number(layer, "num_key_value_heads", "num_kv_heads") or heads
-        if times := _number(layer, "num_key_value_groups"):
-            groups = heads // times
-        width = _number(layer, "embed_dim", "hidden_size", "d_model", "dim")
-        dim = _number(layer, "head_dim", "attention_head_size", "key_value_proj_dim", "d_kv")
-        cached = self.causal and getattr(layer, "layer_idx", None) is not None
-        cached = cached and self.names["cache"] is not None and "transformers" in sys.modules
-        self.how = {
-            "embed_dim": width,
-            "num_heads": heads,
-            "num_kv_heads": groups if heads % groups == 0 else heads,
-            "head_dim": dim or width // heads,
-            "inputs": "qk" if self.part == "memory" else "x",
-            "causal": self.causal,
-            "mask": "mask",
-            "mask_heads": "B,H,L,S",
-            "padding": False,
-            "weights": "need_weights" if self.way == "eager" else False,
-            "empty_rows": "any",
-            "scale": _number(layer, "scaling", kind=float),
-            "window": self.window,
-            "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter),
-            "cache": "cache" if cached else False,
-            "new_cache": _new_cache if cached else None,
-            **self._positions(config).how(),
-        }
-        self.assumed = list(self._words(cached))
-
-    def _positions(self, config: Any) -> Turns:
-        layer, capped = self.layer, "attn_logit_softcapping"
-        found = Turns()
-        if self.rotary is not None:
-            found = Turns.of(self.rotary, layer)
-        elif getattr(layer, "has_relative_attention_bias", False):
-            found = Turns("relative", is_given=False)
-        elif "position_ids" in self.takes and self.part == "self":
-            found = Turns("relative")
-        if getattr(layer, capped, None) or getattr(config, capped, None):
-            found = Turns("relative", is_given=found.is_given)
-            self.capped = True
-        return found
-
-    def _words(self, cached: bool) -> Iterator[str]:
-        kind = type(self.layer).__name__
-        what = "cross-attention" if self.part == "memory" else "self-attention"
-        yield f"{kind} of transformers ({self.way}): {what}"
-        form = "booleans" if self.way == "sdpa" else "floats to be added"
-        yield f"{self.names['mask']} is (B, 1, L, S), {form}"
-        if self.causal:
-            who = (
-                "its own, where nothing else is hidden"
-                if self.own_mask
-                else "given, as its model does"
-            )
-            yield f"causal; the mask for that is {who}"
-        if self.rotary is not None:
-            yield f"positions come from {type(self.rotary).__name__}"
-        if cached:
-            yield f"{self.names['cache']} is a DynamicCache"
-        if self.contiguous:
-            yield "tokens are contiguous: its Conv1D needs that"
-        if getattr(self, "capped", False):
-            yield "scores are capped: no formula"
-
-    def forward(
-        self,
-        x: Tensor,
-        memory: Tensor | None = None,
-        mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        cache: Any = None,
-        need_weights: bool = False,
-    ) -> Any:
-        """``(B, L, E)``; masks of booleans, True may attend."""
-        if mask is not None and mask.dtype != torch.bool:
-            raise TypeError(f"mask must be booleans for an adapter, got {mask.dtype}")
-        x = x.contiguous() if self.contiguous else x
-        before = 0 if cache is None else cache.get_seq_length()
-        keys = before + (x if memory is None else memory).shape[1]
-        options: dict[str, Any] = {}
-        if memory is not None:
-            options[str(self.names["memory"])] = memory
-        if cache is not None:
-            options[str(self.names["cache"])] = cache
-        options |= self._placed(x, position_ids, before)
-        seen = None
-        if not (self.own_mask and mask is None and before == 0):
-            seen = visible(mask, x.shape[1], keys, causal=self.causal, window=self.window, on=x)
-        name = self.names["mask"]
-        crossed = self.part == "memory" and "encoder_attention_mask" in self.takes
-        options["encoder_attention_mask" if crossed else str(name)] = self._form(seen, x)
-        if need_weights and "output_attentions" in self.takes:
-            options["output_attentions"] = True
-        found = self.layer(x, **options)
-        if isinstance(found, Tensor) or not need_weights:
-            return found if isinstance(found, Tensor) else found[0]
-        return found[0], [p for p in found if isinstance(p, Tensor) and p.ndim == 4][-1]
-
-    def _placed(self, x: Tensor, ids: Tensor | None, before: int) -> dict[str, Any]:
-        if ids is None:
-            ids = torch.arange(before, before + x.shape[1], device=x.device)
-        ids = (ids if ids.ndim == 2 else ids[None]).expand(x.shape[0], -1)
-        if self.rotary is not None:
-            return {"position_embeddings": self.rotary(x, ids)}
-        return {"position_ids": ids} if "position_ids" in self.takes else {}
-
-    def _form(self, seen: Tensor | None, x: Tensor) -> Tensor | None:
-        if seen is None:
-            return None
-        seen = seen.expand(x.shape[0], -1, -1, -1)
-        if self.way == "sdpa":
-            return seen
-        zeros = torch.zeros(seen.shape, dtype=x.dtype, device=x.device)
-        return zeros.masked_fill(~seen, torch.finfo(x.dtype).min)
-
-
-def _new_cache() -> Any:
-    return sys.modules["transformers"].DynamicCache()
-
-
 class OfX(Adapted):
     """Attention of x-transformers."""
 
@@ -307,11 +97,12 @@ class OfX(Adapted):
         super().__init__(layer)
         self.rotary, causal = rotary, bool(getattr(layer, "causal", False))
         inner: Any = layer.to_q
+        heads: Any = layer.heads
         self.how = {
             "embed_dim": inner.in_features,
-            "num_heads": layer.heads,
-            "num_kv_heads": getattr(layer, "kv_heads", None) or layer.heads,
-            "head_dim": inner.out_features // int(_number(layer, "heads")),
+            "num_heads": heads,
+            "num_kv_heads": getattr(layer, "kv_heads", None) or heads,
+            "head_dim": inner.out_features // int(heads),
             "inputs": "x" if causal or rotary is not None or part == "self" else "qk",
             "groups": "tile",
             "causal": causal,
@@ -371,7 +162,8 @@ class OfTorch(Adapted):
         padding: Tensor | None = None,
     ) -> Any:
         """``(B, L, E)``; in both masks True hides."""
-        given = self.memory.expand(x.shape[0], -1, -1) if memory is None else memory
+        fixed: Tensor = self.get_buffer("memory")
+        given = fixed.expand(x.shape[0], -1, -1) if memory is None else memory
         if self.part == "memory":
             mask = ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
             options: dict[str, Any] = {"tgt_mask": mask, "memory_key_padding_mask": padding}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from mhattn.testing.adapters import Adapted
+from mhattn.testing.adapted import Adapted
 
 __all__ = ["Calls"]
 
@@ -239,8 +239,8 @@ def _known(layer: Callable[..., Any]) -> dict[str, Any]:
     root = layer.func if isinstance(layer, functools.partial) else layer
     for known, options in KNOWN:
         if root is known or (isinstance(known, type) and isinstance(root, known)):
-            scale = {} if root is layer else {"scale": layer.keywords.get("scale")}
-            return options | scale
+            part = layer.keywords if isinstance(layer, functools.partial) else {}
+            return options | {name: part[name] for name in ("scale",) if name in part}
     return {}
 
 
@@ -299,4 +299,4 @@ def assumed(layer: Callable[..., Any], calls: Calls, said: set[str]) -> list[str
         and (name in kept or value not in (None, getattr(plain, name), False))
     ]
     words = layer.assumed if isinstance(layer, Adapted) else []
-    return [*words, ", ".join(given)]
+    return [*words, ", ".join(given)] if given else words

@@ -19,7 +19,8 @@ from mhattn.testing import (
     precision,
     weights,
 )
-from mhattn.testing.adapters import Adapted, adapt, kind_of
+from mhattn.testing.adapted import Adapted
+from mhattn.testing.adapters import adapt, kind_of
 from mhattn.testing.calls import Calls, assumed
 from mhattn.testing.formula import KNOWN
 from mhattn.testing.registry import CHECKS, PAGES, Check

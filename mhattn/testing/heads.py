@@ -89,7 +89,8 @@ def _mixed(subject: Subject, inputs: list[Tensor], out: nn.Module | None) -> Ten
         if handle is not None:
             handle.remove()
     found = seen[-1] if seen else plain
-    return found.double().unflatten(-1, (subject.heads, subject.dim))
+    mixed: Tensor = found.double().unflatten(-1, (subject.heads, subject.dim))
+    return mixed
 
 
 def _replaced(places: list[Place]) -> Callable[[], None]:
@@ -98,11 +99,11 @@ def _replaced(places: list[Place]) -> Callable[[], None]:
     for module, column in places:
         columns.setdefault(module, []).append(column)
 
-    def hook(_: nn.Module, __: Any, given: Tensor) -> Tensor:
+    def hook(module: nn.Module, _: Any, given: Tensor) -> Tensor:
         source, changed = torch.Generator().manual_seed(5), given.clone()
-        shape = (*given.shape[:-1], len(columns[_]))
+        shape = (*given.shape[:-1], len(columns[module]))
         noise = 2 * torch.randn(shape, generator=source, dtype=torch.float64)
-        changed[..., columns[_]] = noise.to(given.device, given.dtype)
+        changed[..., columns[module]] = noise.to(given.device, given.dtype)
         return changed
 
     handles = [module.register_forward_hook(hook) for module in columns]

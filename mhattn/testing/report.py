@@ -98,6 +98,7 @@ class Report:
             lines += [f"  {name:16} {why}" for name, why in self.skipped.items()]
         if self.assumed:
             lines += ["", "assumed:"]
-            look = {"initial_indent": "  ", "subsequent_indent": "    "}
-            lines += [textwrap.fill(each, 66, **look) for each in self.assumed if each]
+            lines += [
+                textwrap.fill(f"  {each}", 66, subsequent_indent="    ") for each in self.assumed
+            ]
         return "\n".join(lines)

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ def rotary_of(layer: nn.Module) -> nn.Module:
         if found and not kind.__module__.startswith("torch"):
             best = max(found, key=lambda key: _shared(key, name))
             try:
-                return beside[best](layer.config)
+                return cast(nn.Module, beside[best](layer.config))
             except Exception as error:
                 raise ValueError(f"rotary must be given: {best} raised {error}") from error
     raise ValueError(f"rotary must be given: no class of positions was found beside {name}")

@@ -57,6 +57,7 @@ class OfTransformers(Adapted):
         return "memory" if crossed and needs else part
 
     def _window(self, config: Any) -> int | None:
+        found: Any
         if hasattr(self.layer, "sliding_window"):
             found = self.layer.sliding_window
         else:

@@ -158,11 +158,8 @@ def mask_batch(subject: Subject) -> Found:
     try_forms(subject)
     need(subject.forms.get("mask of a batch"), "takes no mask for each sequence")
     shape = plain_mask(subject).shape
-    each = (
-        with_diagonal(subject, random_mask(*shape, 3, 1, seed=5))
-        if shape[0] == shape[1]
-        else random_mask(*shape, 3, 1, seed=5)
-    )
+    each = random_mask(*shape, 3, 1, seed=5)
+    each = with_diagonal(subject, each) if shape[0] == shape[1] else each
     moved, seen = masked(subject, each)
     first = seen[:1].expand_as(seen)
     found = list(
@@ -228,12 +225,8 @@ def mask_and_causal(subject: Subject) -> Found:
     need(causal(subject), "not causal")
     inputs = subject.draw(7, seed=8)
     full = torch.ones(7, 7, dtype=torch.bool, device=subject.calls.device)
-    both = (
-        full
-        if subject.calls.causal is True
-        else random_mask(7, 7, seed=9).to(full.device)
-        | torch.eye(7, dtype=torch.bool, device=full.device)
-    )
+    both = with_diagonal(subject, random_mask(7, 7, seed=9)).to(full.device)
+    both = full if subject.calls.causal is True else both
     try:
         moved = influence(
             subject, inputs, mask=both, causal=True, where=subject.where, size=2.0

@@ -2,9 +2,10 @@
 
 - `doctor`: `check_attention`, and `assert_attention` for a test.
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
+- `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
-- `formula` and `projections`, `weights`, `numbers`, `precision`, `order`, `masks`, `batches`,
-  `caches`: the checks.
+- `formula` and `projections`, `heads`, `weights`, `numbers`, `precision`, `order`, `masks`,
+  `batches`, `caches`: the checks.
 
 It needs torch alone. As a command:
 ``python -m mhattn.testing package.module:Layer --embed-dim 64``.
@@ -18,9 +19,11 @@ NAMES = {
     "doctor": "assert_attention check_attention",
     "report": "Finding Report",
     "calls": "Calls",
+    "adapters": "adapt",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.testing.adapters import *
     from mhattn.testing.calls import *
     from mhattn.testing.doctor import *
     from mhattn.testing.report import *

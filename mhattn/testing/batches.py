@@ -14,17 +14,18 @@ __all__: list[str] = []
 
 
 LENGTHS = (7, 4, 5)
+AS_LONG = (3, 1, 2)  # three sequences of three tokens: no axis can be told by its size
 
 
-def padded(subject: Subject) -> tuple[list[Tensor], Tensor]:
+def padded(subject: Subject, lengths: tuple[int, ...] = LENGTHS) -> tuple[list[Tensor], Tensor]:
     """A batch of three lengths, and which of its tokens are real."""
-    real = torch.arange(7) < torch.tensor(LENGTHS)[:, None]
-    return subject.draw(7, seed=6), real.to(subject.calls.device)
+    real = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
+    return subject.draw(lengths[0], seed=6), real.to(subject.calls.device)
 
 
 def garbage(subject: Subject, inputs: list[Tensor], real: Tensor) -> list[Tensor]:
     """The same batch with other tokens where there is padding."""
-    other = subject.draw(7, seed=12, size=10.0)
+    other = subject.draw(real.shape[-1], seed=12, size=10.0)
     keep = (real[:, None] if subject.is_heads else real)[..., None]
     return subject.three([torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)])
 
@@ -36,7 +37,8 @@ def padding(subject: Subject) -> Found:
     for options in subject.ways:
         for mode, _ in modes(subject):
             for side in ("right", "left"):
-                yield from _replaced(subject, options, side, mode)
+                yield from _replaced(subject, options, side, mode, LENGTHS)
+        yield from _replaced(subject, options, "right", "eval()", AS_LONG)
         yield from _kept(subject, options)
     if subject.calls.positions != "absolute":
         yield from _alone(subject)
@@ -44,8 +46,10 @@ def padding(subject: Subject) -> Found:
         yield from _beside_mask(subject)
 
 
-def _replaced(subject: Subject, options: dict[str, Any], side: str, mode: str) -> Found:
-    inputs, real = padded(subject)
+def _replaced(
+    subject: Subject, options: dict[str, Any], side: str, mode: str, lengths: tuple[int, ...]
+) -> Found:
+    inputs, real = padded(subject, lengths)
     real = real if side == "right" else real.flip(-1)
     one = subject(*inputs, padding=real, **options).output
     other = subject(*garbage(subject, inputs, real), padding=real, **options).output

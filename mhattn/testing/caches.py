@@ -102,13 +102,14 @@ def cache_crop(subject: Subject) -> Found:
     x, other = subject.draw(9, seed=8)[0], subject.draw(9, seed=10)[0]
     spliced = torch.cat([x[:, :5], other[:, 5:]], 1)
     _, kept = steps(subject, x, (9,), subject.new_cache())
-    _cropped(kept, 5, 9)
+    _cropped(kept, 7, 9)
+    _cropped(kept, 5, 7)
     got, _ = steps(subject, spliced, (1, 1, 2), kept, start=5)
     full, _ = steps(subject, spliced, (9,), subject.new_cache())
     if not (gap := apart(subject, full[:, 5:], got).max().item()) <= subject.tolerance:
         yield Finding(
             "cache-crop",
-            "9 tokens, cropped to 5, then 4 others",
+            "9 tokens, cropped to 7 and to 5, then 4 others",
             f"outputs differ by {said(gap)}",
             "those of the new text",
         )

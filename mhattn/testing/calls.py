@@ -1,5 +1,6 @@
 """How a layer is called: one form for the checks, whatever the layer's arguments are named."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -8,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from mhattn.testing.adapted import Adapted
 
 __all__ = ["Calls"]
 
@@ -72,6 +75,8 @@ class Calls:
         positions: ``"rotary"``, ``"relative"``, ``"absolute"``, or None: the layer adds none.
         position_ids: name of the argument with each token's position, integers ``(B, L)``.
         rotary: ``"halves"`` or ``"interleaved"``, and the base.
+        groups: how heads of keys and values are spread over those of the queries: ``"repeat"``,
+            0 0 1 1, as PyTorch's ``enable_gqa``; ``"tile"``, 0 1 0 1.
         scale: what scores are multiplied by. Default: ``1 / sqrt(head_dim)``.
         window: number of keys that a query sees, itself among them. Default: all.
         sinks: whether weights may sum to less than one.
@@ -110,6 +115,7 @@ class Calls:
     positions: str | None = None
     position_ids: str | bool | None = None
     rotary: tuple[str, float] = ("halves", 10000.0)
+    groups: str = "repeat"
     scale: float | None = None
     window: int | None = None
     sinks: bool = False
@@ -126,6 +132,7 @@ class Calls:
             "padding_true": ("attend", "ignore"),
             "mask_heads": (None, "B,H,L,S", "B*H,L,S"),
             "empty_rows": ("finite", "zeros", "any"),
+            "groups": ("repeat", "tile"),
             "positions": (None, "rotary", "relative", "absolute"),
         }
         for name, values in allowed.items():
@@ -193,9 +200,8 @@ KNOWN: list[tuple[Any, dict[str, Any]]] = [
 def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
     """Fill in what the caller has not said, from the class, the signature and the sizes."""
     given = {f.name: getattr(calls, f.name) for f in fields(calls)}
-    for known, options in KNOWN:
-        if layer is known or (isinstance(known, type) and isinstance(layer, known)):
-            given |= {name: value for name, value in options.items() if name not in said}
+    options = _known(layer)
+    given |= {name: value for name, value in options.items() if name not in said}
     if isinstance(layer, nn.Module):
         given["batch_first"] = _batch_first(layer, given, said)
         for name in SIZES:
@@ -224,6 +230,18 @@ def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
         two = takes[1:2] and takes[1] in ("memory", "context", "kv", "encoder_hidden_states")
         given["inputs"] = "qkv" if many or given["form"] == "heads" else "qk" if two else "x"
     return Calls(**given)
+
+
+def _known(layer: Callable[..., Any]) -> dict[str, Any]:
+    """What is known of a class or a function, of a part of its arguments too."""
+    if isinstance(layer, Adapted):
+        return layer.how
+    root = layer.func if isinstance(layer, functools.partial) else layer
+    for known, options in KNOWN:
+        if root is known or (isinstance(known, type) and isinstance(root, known)):
+            part = layer.keywords if isinstance(layer, functools.partial) else {}
+            return options | {name: part[name] for name in ("scale",) if name in part}
+    return {}
 
 
 def signature(layer: Callable[..., Any]) -> tuple[list[str], list[str]]:
@@ -260,3 +278,25 @@ def _width(layer: Callable[..., Any]) -> int | None:
     if not isinstance(layer, nn.Module):
         return None
     return next((m.in_features for m in layer.modules() if isinstance(m, nn.Linear)), None)
+
+
+def assumed(layer: Callable[..., Any], calls: Calls, said: set[str]) -> list[str]:
+    """What was read from a layer, in words: of an adapter, and as arguments that say otherwise."""
+    read = {f.name: getattr(calls, f.name) for f in fields(calls) if f.name not in said}
+    names = [n for n in ("mask_true", "padding_true") if not read.get(n.partition("_")[0])]
+    names += ["rotary"] if calls.positions != "rotary" else []
+    names += ["corner"] if not (calls.causal and calls.inputs != "x") else []
+    plain = Calls()
+    skipped = {"batch_first", "empty_rows", "form", "new_cache", "dtype", "device", "seed", *names}
+    kept = ("corner", "mask_true", "padding_true", "causal", "rotary")
+    if "scale" in read and calls.scale and calls.head_dim:
+        names += ["scale"] if abs(calls.scale * calls.head_dim**0.5 - 1) < 1e-6 else []
+    skipped |= set(names)
+    given = [
+        f"{name}={value!r}"
+        for name, value in read.items()
+        if name not in skipped
+        and (name in kept or value not in (None, getattr(plain, name), False))
+    ]
+    words = layer.assumed if isinstance(layer, Adapted) else []
+    return [*words, ", ".join(given)] if given else words

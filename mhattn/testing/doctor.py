@@ -8,8 +8,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from mhattn.testing import batches, caches, formula, masks, numbers, order, precision, weights
-from mhattn.testing.calls import Calls
+from mhattn.testing import (
+    batches,
+    caches,
+    formula,
+    heads,
+    masks,
+    numbers,
+    order,
+    precision,
+    weights,
+)
+from mhattn.testing.adapted import Adapted
+from mhattn.testing.adapters import adapt, kind_of
+from mhattn.testing.calls import Calls, assumed
 from mhattn.testing.formula import KNOWN
 from mhattn.testing.registry import CHECKS, PAGES, Check
 from mhattn.testing.report import Finding, Report
@@ -24,6 +36,7 @@ ROOMS = (
     batches,
     caches,
     formula,
+    heads,
     weights,
     precision,
 )  # each enters its checks
@@ -35,7 +48,9 @@ def check_attention(
     """Look for silent mistakes in attention, from what a layer does alone.
 
     What the layer is called with is read from its class and signature; whatever is not said there,
-    or is read wrong, is said by keyword. A module is copied: the caller's own stays as it is.
+    or is read wrong, is said by keyword. ``report.assumed`` tells what was read. Attention of
+    PyTorch, transformers and x-transformers needs nothing said; `adapt` has what else there is to
+    say of it. A module is copied: the caller's own stays as it is.
 
     Args:
         layer: a module, ``(B, L, E)`` in and out, or a function of queries, keys and values,
@@ -57,11 +72,12 @@ def check_attention(
             - ``documents``, ``position_ids``: names of arguments, ``(B, L)``.
             - ``positions``: ``"rotary"``, ``"relative"`` or ``"absolute"``; ``rotary``:
               ``("halves", base)`` or ``("interleaved", base)``.
-            - ``scale``, ``window`` (keys that a query sees, itself among them), ``sinks`` (rows sum
-              to less than one), ``dtype``, ``device``, ``seed``.
+            - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``; ``window`` (keys that a query sees,
+              itself among them); ``sinks`` (rows sum to less than one); ``dtype``, ``device``,
+              ``seed``.
 
     Returns:
-        A `Report`: ``report.ok``, ``report.findings``, and as text a table.
+        A `Report`: ``report.ok``, ``report.findings``, ``report.assumed``, and as text a table.
 
     Raises:
         TypeError: an argument is unknown, or the layer can't be called.
@@ -87,9 +103,13 @@ def check_attention(
             f"only must name checks, got {strange[0]!r}; there are {', '.join(CHECKS)}"
         )
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        if kind_of(layer) and isinstance(layer, nn.Module):
+            layer = adapt(layer)
         subject = Subject.of(layer, Calls(**how), set(how))
         _first_call(subject)
-        return _examined(subject, names)
+        report = _examined(subject, names)
+    report.assumed = assumed(subject.layer, subject.calls, set(how))
+    return report
 
 
 def _first_call(subject: Subject) -> None:
@@ -104,7 +124,7 @@ def _first_call(subject: Subject) -> None:
 
 
 def _examined(subject: Subject, names: list[str]) -> Report:
-    layer = subject.layer
+    layer = subject.layer.layer if isinstance(subject.layer, Adapted) else subject.layer
     name = (
         type(layer).__name__
         if isinstance(layer, nn.Module)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mhattn.testing.masks import random_mask, try_forms
-from mhattn.testing.probes import allowed, apart, said
+from mhattn.testing.probes import allowed, apart, said, spread
 from mhattn.testing.projections import Parts, candidates
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
@@ -45,11 +45,7 @@ class Formula:
             )
         if self.rotary:
             q, k = (_turned(x, *self.rotary) for x in (q, k))
-        times = q.shape[1] // k.shape[1]
-        if self.groups == "repeat":
-            k, v = (x.repeat_interleave(times, 1) for x in (k, v))
-        else:
-            k, v = (x.repeat(1, times, 1, 1) for x in (k, v))
+        k, v = (spread(x, q.shape[1], self.groups) for x in (k, v))
         scores = q @ k.mT * self.scale
         if seen is not None:
             scores = scores.masked_fill(~seen, -torch.inf)
@@ -113,7 +109,10 @@ def mistakes(right: Formula, parts: Parts, subject: Subject) -> Iterator[tuple[s
     yield "softmax over heads", replace(right, softmax=1)
     yield "softmax over the batch", replace(right, softmax=0)
     yield "softmax missing", replace(right, softmax=None)
-    yield "groups in the wrong order", replace(right, groups="tile")
+    yield (
+        "groups in the wrong order",
+        replace(right, groups="tile" if right.groups == "repeat" else "repeat"),
+    )
     for name, order in ORDERS.items():
         given = dict(zip("qkv", parts.three, strict=True))
         if all(given[a].shape == given[b].shape for a, b in zip(order, "qkv", strict=True)):
@@ -165,7 +164,9 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
     need(c.positions in (None, "rotary"), f"no formula for {c.positions} positions")
     need(not c.sinks, "no formula for sinks")
     heads = (subject.heads, subject.kv_heads)
-    right = Formula(subject.scale(), rotary=c.rotary if c.positions == "rotary" else None)
+    right = Formula(
+        subject.scale(), groups=c.groups, rotary=c.rotary if c.positions == "rotary" else None
+    )
 
     chosen = 0
     found: list[Finding] = []
@@ -248,6 +249,20 @@ def _diagnosis(
     return ""
 
 
+def _large(subject: Subject, reference: Callable[..., tuple[Tensor, Tensor]]) -> Found:
+    """Tokens six times as large: scores are the formula's, not cut off."""
+    c = subject.calls
+    if c.dtype not in (torch.float32, torch.float64):
+        return
+    inputs = subject.draw(6, seed=26, size=6.0)
+    seen = allowed(subject, 6, 6, is_causal=c.causal is True).to(c.device)
+    gap = apart(subject, reference(inputs, seen)[0], subject(*inputs).output).max().item()
+    if not gap <= subject.tolerance * 25:
+        got = f"the output differs by {said(gap)} of its usual size; on usual tokens it doesn't"
+        what = "softmax(QKᵀ/√D)V: scores aren't cut off"
+        yield Finding("formula", "6 tokens, six times as large", got, what)
+
+
 @check("formula", "attention/#output")
 def formula(subject: Subject) -> Found:
     """The output is that of the formula, with the layer's own matrices."""
@@ -255,6 +270,8 @@ def formula(subject: Subject) -> Found:
     wrong = list(found)
     yield from wrong
     c = subject.calls
+    if not wrong:
+        yield from _large(subject, reference)
     if wrong or not c.mask:
         return
     try_forms(subject)

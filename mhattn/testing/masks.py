@@ -1,5 +1,6 @@
 """Checks of masks."""
 
+import math
 from typing import Any
 
 import torch
@@ -157,11 +158,8 @@ def mask_batch(subject: Subject) -> Found:
     try_forms(subject)
     need(subject.forms.get("mask of a batch"), "takes no mask for each sequence")
     shape = plain_mask(subject).shape
-    each = (
-        with_diagonal(subject, random_mask(*shape, 3, 1, seed=5))
-        if shape[0] == shape[1]
-        else random_mask(*shape, 3, 1, seed=5)
-    )
+    each = random_mask(*shape, 3, 1, seed=5)
+    each = with_diagonal(subject, each) if shape[0] == shape[1] else each
     moved, seen = masked(subject, each)
     first = seen[:1].expand_as(seen)
     found = list(
@@ -227,12 +225,8 @@ def mask_and_causal(subject: Subject) -> Found:
     need(causal(subject), "not causal")
     inputs = subject.draw(7, seed=8)
     full = torch.ones(7, 7, dtype=torch.bool, device=subject.calls.device)
-    both = (
-        full
-        if subject.calls.causal is True
-        else random_mask(7, 7, seed=9).to(full.device)
-        | torch.eye(7, dtype=torch.bool, device=full.device)
-    )
+    both = with_diagonal(subject, random_mask(7, 7, seed=9)).to(full.device)
+    both = full if subject.calls.causal is True else both
     try:
         moved = influence(
             subject, inputs, mask=both, causal=True, where=subject.where, size=2.0
@@ -249,11 +243,33 @@ def mask_and_causal(subject: Subject) -> Found:
 
 @check("mask-forms", "mask-conventions/#additive")
 def mask_forms(subject: Subject) -> Found:
-    """A mask of floats, 0 and -inf, does what the booleans do."""
+    """A mask of floats, 0 and -inf, does what the booleans do; others are added to the scores."""
     try_forms(subject)
-    need(subject.calls.mask_true != "add", "takes floats only")
-    for options in subject.ways:
-        yield from _as_floats(subject, options)
+    found: list[Finding] = []
+    for options in subject.ways if subject.calls.mask_true != "add" else []:
+        found += _as_floats(subject, options)
+    yield from found or _added_once(subject)
+
+
+def _added_once(subject: Subject) -> Found:
+    """log 2 added to a key's scores is the same as the key a second time."""
+    c = subject.calls
+    need(not c.positions and not c.window and not c.sinks and c.causal is not True, "has an order")
+    inputs = subject.draw(5, seed=13)
+    long = subject.three([torch.cat([x, x[..., 2:3, :]], dim=-2) for x in inputs])
+    bias = torch.zeros(5, 5, device=c.device, dtype=c.dtype)
+    bias[:, 2] = math.log(2)
+    try:
+        one = subject(*inputs, mask=bias).output
+        other = subject(*long).output[..., :5, :]
+    except Exception as error:
+        raise Skip(f"takes no floats: {str(error).splitlines()[0][:90]}") from error
+    if not (gap := apart(subject, other, one).max().item()) <= subject.tolerance * 5:
+        did = "a mask of floats: log 2 for one key, 0 for the others"
+        got = f"not as if that key stood there twice: outputs differ by {said(gap)}"
+        level = "error" if c.mask in ("attn_mask", "attention_mask") else "note"
+        what = "floats are added once, to scores that are scaled"
+        yield Finding("mask-forms", did, got, what, level=level)
 
 
 def _as_floats(subject: Subject, options: dict[str, Any]) -> Found:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.probes import apart, said
+from mhattn.testing.probes import apart, said, spread
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Subject
@@ -76,10 +76,13 @@ def shares(subject: Subject) -> list[float]:
 @check("dropout", "dropout/#idea")
 def dropout(subject: Subject) -> Found:
     """In training some weights are dropped, and the mean over many calls is evaluation's output."""
-    need(shares(subject), "no dropout")
-    need(not subject.is_block, "a block: norms and sums are around it")
+    need(isinstance(subject.layer, nn.Module), "no dropout")
     options = subject.usual
     inputs = subject.draw(5, batch=2, seed=3)
+    if not shares(subject):
+        yield from _as_in_evaluation(subject, inputs)
+        return
+    need(not subject.is_block, "a block: norms and sums are around it")
     with torch.no_grad():
         exact = subject(*inputs, **options).output.double()
         subject.train()
@@ -104,6 +107,19 @@ def dropout(subject: Subject) -> Found:
             f"{said(away.max().item())} standard errors from evaluation's output",
             "the same mean: weights are dropped after softmax and the rest divided by 1 - p",
         )
+
+
+def _as_in_evaluation(subject: Subject, inputs: list[Tensor]) -> Found:
+    """Without dropout, training gives evaluation's output."""
+    asked = subject.usual
+    with torch.no_grad():
+        exact = subject(*inputs, **asked).output
+        subject.train()
+        one, other = (subject(*inputs, seed=seed, **asked).output for seed in (1, 2))
+    need(apart(subject, one, other).max() <= subject.tolerance, "a dropout that it doesn't name")
+    if not (gap := apart(subject, exact, one).max().item()) <= subject.tolerance:
+        did, got = "train() and eval(), and no dropout", f"outputs differ by {said(gap)}"
+        yield Finding("dropout", did, got, "the same output")
 
 
 @check("inputs-kept", "shapes-in-depth/#traps")
@@ -198,11 +214,7 @@ def constant_values(subject: Subject) -> Found:
         found = subject(*inputs, **options).output
         one = found[..., :1, :].expand_as(found)
         if subject.is_heads:
-            one = (
-                inputs[2]
-                .repeat_interleave(subject.heads // subject.kv_heads, 1)[..., :1, :]
-                .expand_as(found)
-            )
+            one = spread(inputs[2], subject.heads, c.groups)[..., :1, :].expand_as(found)
         gap = apart(subject, one, found).max().item()
         if not gap <= subject.tolerance:
             yield Finding(

@@ -119,3 +119,9 @@ def modes(subject: Subject) -> Iterator[tuple[str, bool]]:
 def pair(seen: Tensor) -> tuple[int, ...]:
     """The first place, batch, query and key, that is set."""
     return tuple(seen.nonzero()[0].tolist())
+
+
+def spread(x: Tensor, heads: int, groups: str) -> Tensor:
+    """Keys or values, ``(B, G, S, D)``, once for each head: 0 0 1 1 or, tiled, 0 1 0 1."""
+    times = heads // x.shape[1]
+    return x.repeat_interleave(times, 1) if groups == "repeat" else x.repeat(1, times, 1, 1)

@@ -108,7 +108,7 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
     elif len(results) == 3:
         yield Parts(results, out)
     elif len(results) in (1, 2):
-        found = list(_fused(subject, *results))
+        found = list(fused(subject, *results))
         need(found, missing)
         yield from (Parts(three, out) for three in found)
     else:
@@ -138,7 +138,7 @@ def _applied(module: nn.Module) -> Map:
     return lambda x: cast(Tensor, module(x.to(weight.dtype))).detach().double()
 
 
-def _fused(subject: Subject, first: Tensor, both: Tensor | None = None) -> Iterator[list[Tensor]]:
+def fused(subject: Subject, first: Tensor, both: Tensor | None = None) -> Iterator[list[Tensor]]:
     """Ways to cut one product into queries, keys and values, or a second one into two."""
     heads, groups, dim = subject.heads, subject.kv_heads, subject.dim
     if both is not None:

@@ -52,6 +52,7 @@ class Report:
         findings: mistakes and notes, in the order of the checks.
         checked: the names of the checks that ran.
         skipped: for each check that did not run, why.
+        assumed: what was read from the layer, and not told by the caller.
 
     Examples:
         >>> print(Report("Layer", checked=["future"], skipped={"cache": "takes no cache"}))
@@ -67,6 +68,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     checked: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
 
     @property
     def errors(self) -> list[Finding]:
@@ -94,4 +96,9 @@ class Report:
         if self.skipped:
             lines += ["", "not checked:"]
             lines += [f"  {name:16} {why}" for name, why in self.skipped.items()]
+        if self.assumed:
+            lines += ["", "assumed:"]
+            lines += [
+                textwrap.fill(f"  {each}", 66, subsequent_indent="    ") for each in self.assumed
+            ]
         return "\n".join(lines)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mhattn.testing.formula import matching, runs
 from mhattn.testing.masks import random_mask, try_forms
-from mhattn.testing.probes import apart, said
+from mhattn.testing.probes import apart, said, spread
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Skip, Subject
@@ -50,6 +50,11 @@ def _rows(subject: Subject, name: str, given: Tensor, seen: Tensor | None) -> Fo
         yield Finding("weights", name, "weights below 0", "shares of one")
     elif not sums <= subject.tolerance and not subject.calls.sinks:
         yield Finding("weights", name, f"rows sum to 1 ± {said(sums)}", "rows sum to one")
+    if given.ndim == 4 and subject.heads > 1 and given.shape[-1] > 1:
+        alike = (given - given[:, :1]).abs().max() < 1e-9
+        flat = (given - given.mean(-1, keepdim=True)).abs().max() < 1e-4
+        if alike and not flat and seen is None:
+            yield Finding("weights", name, "all heads have the same weights", "each has its own")
     if seen is not None and (given.masked_fill(seen.to(given.device), 0).abs() > 1e-6).any():
         yield Finding("weights", name, "hidden keys have weight", "0")
 
@@ -65,7 +70,7 @@ def _belongs(
 ) -> Found:
     """The weights times the values are the output; in a layer, they are the formula's."""
     if subject.is_heads and given.ndim == 4:
-        value = inputs[2].double().repeat_interleave(subject.heads // subject.kv_heads, 1)
+        value = spread(inputs[2].double(), subject.heads, subject.calls.groups)
         gap, what = apart(subject, output, given @ value).max().item(), "weights times values"
     else:
         reference, wrong = matching(subject)

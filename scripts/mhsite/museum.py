@@ -12,6 +12,9 @@ from mhsite.source import DOCS, LANGUAGES, SourceError
 from mhsite.traps import FILE, Trap, kinds, outcome, pair, traps
 
 PAGE = "museum.md"
+DOCTOR = "doctor.md"
+TITLED = re.compile(r"#+ .*\{ #([\w-]+) \}")
+ROW = re.compile(r"\| `([\w-]+)` \|")
 SIDES = {"en": ("wrong", "right"), "zh": ("错误", "正确")}
 CHECK = {"en": "check: ", "zh": "检查项："}
 SEEN = {"en": "seen in ", "zh": "实例："}
@@ -80,7 +83,7 @@ def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) 
     link = pieces.url(trap.page, address) + trap.target.removeprefix(trap.page.name)
     return (
         f'<div id="{trap.key.replace(":", "-")}"><p><a href="{link}">{_prose(trap.title)}</a>'
-        f"{_notes(trap, said)}</p>{_about(trap)}{sides}</div>"
+        f"{_notes(trap, said, address)}</p>{_about(trap)}{sides}</div>"
     )
 
 
@@ -141,14 +144,27 @@ def _typed(tex: str) -> str:
     return tex
 
 
-def _notes(trap: Trap, said: dict) -> str:
+def _notes(trap: Trap, said: dict, address: Callable[[str], str]) -> str:
     """The check that finds it, and the public threads that the trap's text cites."""
     language, notes = trap.page.language, []
     if "check" in said:
-        notes.append(f"{CHECK[language]}{said['check']}")
+        doctor = read(DOCS / language / DOCTOR)
+        link = f"{pieces.url(doctor, address)}#{sections_of_checks(language)[said['check']]}"
+        notes.append(f'{CHECK[language]}<a href="{link}">{said["check"]}</a>')
     if threads := list(filter(None, map(_thread, dict.fromkeys(trap.cited)))):
         notes.append(SEEN[language] + COMMA[language].join(threads))
     return f" <small>{' · '.join(notes)}</small>" if notes else ""
+
+
+def sections_of_checks(language: str) -> dict[str, str]:
+    """Of each check of the doctor's, the section of its page whose table has it."""
+    found, section = {}, ""
+    for line in (DOCS / language / DOCTOR).read_text(encoding="utf-8").splitlines():
+        if heading := TITLED.match(line):
+            section = heading[1]
+        elif (row := ROW.match(line)) and section.startswith("checks-"):
+            found[row[1]] = section
+    return found
 
 
 def _thread(key: str) -> str:

@@ -50,6 +50,30 @@ def test_every_check_exists():
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_every_check_stands_on_the_doctors_page_with_its_chapter(language):
+    """Once, in a table, under the section of the site that a report names."""
+    import mhattn.testing.doctor  # noqa: F401 - it enters all checks
+    from mhattn.testing.registry import PAGES
+
+    text = (DOCS / language / museum.DOCTOR).read_text(encoding="utf-8")
+    text = text.partition("{ #checks }")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([\w-]+)` \|.*\]\(([\w-]+)\.md(#[\w-]+)\) \|$", text, re.M)
+    assert sorted(name for name, *_ in rows) == sorted(PAGES)
+    assert {name: f"{page}/{anchor}" for name, page, anchor in rows} == PAGES
+    assert set(museum.sections_of_checks(language)) == set(PAGES)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_checks_lead_to_the_doctors_page(story_results, language):
+    html = museum.html("museum masks", language, lambda file: f"../{file}")
+    links = re.findall(r'<a href="\.\./doctor/#([\w-]+)">([\w-]+)</a>', html)
+    assert len(links) == sum("check" in said for said in traps.kinds()["masks"].values())
+    for anchor, name in links:
+        assert museum.sections_of_checks(language)[name] == anchor
+        assert anchor in data.anchors(read(DOCS / language / museum.DOCTOR))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_every_kind_has_its_section(language):
     shown = [b for b in page(language).walk() if b.kind in ("heading", "table")]
     pairs = pairwise(shown)

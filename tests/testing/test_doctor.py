@@ -16,9 +16,7 @@ from mhattn.testing import check_attention
 
 QUICK = 10.0  # seconds of a processor
 UNSEEN = {
-    "normed: grouped heads tiled": "norms of heads stand between the matrices and the formula",
     "the share that is kept is taken for the one dropped": "the mean over many calls is right",
-    "around MHA: the weights are averaged and spread again": "the matrices are a module's inside",
     "half precision: products before the scale": "a note: usual tokens are never that large",
 }
 

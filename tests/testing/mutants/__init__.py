@@ -2,6 +2,7 @@
 
 from mutants import (  # noqa: F401
     caches,
+    examined,
     functions,
     layers,
     masks,

@@ -6,8 +6,6 @@ from typing import Any
 
 E, H, G, D = 48, 6, 2, 8
 SIZES = {"embed_dim": E, "num_heads": H}
-GROUPED = SIZES | {"num_kv_heads": G}
-MASKED = {"mask": "attn_mask", "mask_heads": "B,H,L,S"}
 RIGHT: dict[str, "Right"] = {}
 
 

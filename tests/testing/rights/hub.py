@@ -21,13 +21,3 @@ def model(module: str, name: str) -> Any:
         warnings.simplefilter("ignore")
         found = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
     return getattr(found, name)
-
-
-def dynamic_cache() -> Any:
-    from transformers import DynamicCache
-
-    return DynamicCache()
-
-
-CACHED = {"cache": "cache", "new_cache": dynamic_cache, "causal": True}
-ROTARY = {"positions": "rotary"}

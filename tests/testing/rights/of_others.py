@@ -6,9 +6,9 @@ from typing import Any
 
 import bases
 import styles
-from adapters import XTransformers
 
-from rights.entries import MASKED, SIZES, D, E, G, H, entered, right
+from mhattn.testing import adapt
+from rights.entries import SIZES, D, E, G, H, entered, right
 
 
 # x-transformers
@@ -17,28 +17,22 @@ def x_attention(rotary: bool = False, **options: Any) -> Any:
         warnings.simplefilter("ignore", DeprecationWarning)
         from x_transformers.x_transformers import Attention, RotaryEmbedding
     layer = Attention(E, dim_head=D, heads=H, **options)
-    return XTransformers(layer, RotaryEmbedding(D) if rotary else None)
+    return adapt(layer, rotary=RotaryEmbedding(D)) if rotary else layer
 
 
-X = SIZES | MASKED | {"padding": "padding", "padding_true": "attend", "empty_rows": "any"}
-X_SELF = X | {"inputs": "x"}
 for flash in (False, True):
-    entered(f"x-transformers: flash={flash}", functools.partial(x_attention, flash=flash), **X)
+    entered(f"x-transformers: flash={flash}", functools.partial(x_attention, flash=flash))
+    entered(
+        f"x-transformers: memory, flash={flash}",
+        lambda flash=flash: adapt(x_attention(flash=flash), part="memory"),
+    )
     entered(
         f"x-transformers: causal, flash={flash}",
         functools.partial(x_attention, flash=flash, causal=True),
-        **X_SELF,
-        causal=True,
     )
-entered(
-    "x-transformers: rotary, causal",
-    functools.partial(x_attention, True, causal=True),
-    **X_SELF,
-    causal=True,
-    positions="rotary",
-    rotary=("interleaved", 10000.0),
-)
-entered("x-transformers: dropout", functools.partial(x_attention, dropout=0.2), **X)
+entered("x-transformers: rotary, causal", functools.partial(x_attention, True, causal=True))
+entered("x-transformers: dropout", functools.partial(x_attention, dropout=0.2))
+entered("x-transformers: grouped", functools.partial(x_attention, kv_heads=G))
 
 
 # ours

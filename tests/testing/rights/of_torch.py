@@ -2,11 +2,10 @@
 
 import functools
 
-import torch
 import torch.nn.functional as F
-from adapters import BlockMemory, BlockSelf
 from torch import nn
 
+from mhattn.testing import adapt
 from rights.entries import SIZES, E, H, entered
 
 mha = functools.partial(nn.MultiheadAttention, E, H)
@@ -61,6 +60,12 @@ entered(
 )
 
 
+entered(
+    "torch: a part of scaled_dot_product_attention's arguments",
+    lambda: functools.partial(F.scaled_dot_product_attention, scale=0.5),
+)
+
+
 def scaled_by_half(query, key, value, attn_mask=None, is_causal=False):
     return F.scaled_dot_product_attention(
         query, key, value, attn_mask=attn_mask, is_causal=is_causal, scale=0.5
@@ -79,25 +84,16 @@ for norm_first in (False, True):
         f"torch: nn.TransformerEncoderLayer, norm_first={norm_first}",
         functools.partial(nn.TransformerEncoderLayer, **block, norm_first=norm_first),
     )
-    entered(
-        f"torch: nn.TransformerDecoderLayer, its own tokens, norm_first={norm_first}",
-        lambda norm_first=norm_first: BlockSelf(
-            nn.TransformerDecoderLayer(**block, norm_first=norm_first), torch.randn(1, 4, E)
-        ),
-        **SIZES,
-        mask_true="ignore",
-        mask_heads="B*H,L,S",
-        empty_rows="any",
-    )
+    decoder = functools.partial(nn.TransformerDecoderLayer, **block, norm_first=norm_first)
+    entered(f"torch: nn.TransformerDecoderLayer, its own tokens, norm_first={norm_first}", decoder)
     entered(
         f"torch: nn.TransformerDecoderLayer, its memory, norm_first={norm_first}",
-        lambda norm_first=norm_first: BlockMemory(
-            nn.TransformerDecoderLayer(**block, norm_first=norm_first)
-        ),
-        **SIZES,
-        causal=False,
-        empty_rows="any",
+        lambda decoder=decoder: adapt(decoder(), part="memory"),
     )
+entered(
+    "torch: nn.TransformerDecoderLayer, length first",
+    lambda: nn.TransformerDecoderLayer(E, H, 64),
+)
 entered(
     "torch: nn.TransformerEncoderLayer, length first, gelu",
     lambda: nn.TransformerEncoderLayer(E, H, 64, activation="gelu", dropout=0.0),

@@ -1,169 +1,106 @@
-"""Other layers of transformers: decoders, encoders, memories."""
+"""Other layers of transformers: decoders, encoders, memories. The doctor is told nothing."""
 
 import functools
 from typing import Any
 
-from adapters import CrossLayer, DecoderLayer, EncoderLayer, WithOutput
 from torch import nn
 
-from rights.entries import MASKED, SIZES, D, E, H, entered, right
-from rights.hub import CACHED, ROTARY, config, model
+from mhattn.testing import adapt
+from rights.entries import D, E, H, entered, right
+from rights.hub import config, model
 
 
-def gpt2(way: str, own: bool = False) -> Any:
-    settings = config("GPT2Config", way, n_embd=E, n_head=H, resid_pdrop=0.0)
-    layer = model("gpt2", "GPT2Attention")(settings, layer_idx=0)
+def strong(layer: Any) -> Any:
+    """Weights large enough that attention isn't uniform."""
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.2)
-    return DecoderLayer(layer, booleans=way == "sdpa", own_mask=own)
+    return layer
 
 
-def neox(way: str, share: float = 1.0) -> Any:
+def gpt2(way: str) -> Any:
+    settings = config("GPT2Config", way, n_embd=E, n_head=H, resid_pdrop=0.0)
+    return strong(model("gpt2", "GPT2Attention")(settings, layer_idx=0))
+
+
+def turned(kind: str, module: str, way: str, share: float) -> Any:
+    """A share of each head is turned."""
     parts = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}
     sizes = {"hidden_size": E, "num_attention_heads": H, "rope_parameters": parts}
-    settings = config("GPTNeoXConfig", way, **sizes)
-    layer = model("gpt_neox", "GPTNeoXAttention")(settings, layer_idx=0)
-    rotary = model("gpt_neox", "GPTNeoXRotaryEmbedding")(settings)
-    return DecoderLayer(layer, rotary, cache_name="layer_past", booleans=way == "sdpa")
+    settings = config(f"{kind}Config", way, **sizes)
+    return model(module, f"{kind}Attention")(settings, layer_idx=0)
 
 
 def opt(way: str) -> Any:
     settings = config("OPTConfig", way, hidden_size=E, num_attention_heads=H)
-    return DecoderLayer(model("opt", "OPTAttention")(settings, layer_idx=0), booleans=way == "sdpa")
+    return model("opt", "OPTAttention")(settings, layer_idx=0)
 
 
-def phi(way: str) -> Any:
-    parts = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
-    settings = config("PhiConfig", way, hidden_size=E, num_attention_heads=H, rope_parameters=parts)
-    layer = model("phi", "PhiAttention")(settings, layer_idx=0)
-    rotary = model("phi", "PhiRotaryEmbedding")(settings)
-    return DecoderLayer(layer, rotary, booleans=way == "sdpa")
-
-
-def bert(way: str, cross: bool = False) -> Any:
+def bert(way: str, name: str) -> Any:
     sizes = {"hidden_size": E, "num_attention_heads": H, "attention_probs_dropout_prob": 0.1}
-    settings = config("BertConfig", way, **sizes)
-    layer = model("bert", "BertCrossAttention" if cross else "BertSelfAttention")(settings)
-    both = WithOutput(layer, nn.Linear(E, E))
-    if cross:
-        return CrossLayer(both, memory_name="encoder_hidden_states", booleans=way == "sdpa")
-    return EncoderLayer(both, booleans=way == "sdpa")
+    return model("bert", name)(config("BertConfig", way, **sizes))
 
 
 def bart(way: str, kind: str) -> Any:
     settings = config("BartConfig", way, d_model=E)
     layer = model("bart", "BartAttention")
     if kind == "decoder":
-        made = layer(E, H, 0.1, is_decoder=True, is_causal=True, config=settings, layer_idx=0)
-        return DecoderLayer(made, booleans=way == "sdpa")
+        return layer(E, H, 0.1, is_decoder=True, is_causal=True, config=settings, layer_idx=0)
     made = layer(E, H, 0.1, config=settings)
-    adapter = CrossLayer if kind == "cross" else EncoderLayer
-    return adapter(made, booleans=way == "sdpa")
+    return adapt(made, part="memory") if kind == "memory" else made
 
 
-def t5(relative: bool, cross: bool = False, causal: bool = False) -> Any:
+def t5(relative: bool, *, causal: bool = False) -> Any:
     sizes = {"d_model": E, "num_heads": H, "d_kv": D, "dropout_rate": 0.0, "is_decoder": causal}
     settings = config("T5Config", "eager", **sizes)
-    layer = model("t5", "T5Attention")(settings, has_relative_attention_bias=relative, layer_idx=0)
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.2)
-    options = {"mask_name": "mask", "weights_at": 2}
-    if causal:
-        return DecoderLayer(layer, **options)
-    return CrossLayer(layer, **options) if cross else EncoderLayer(layer, **options)
+    layer = model("t5", "T5Attention")
+    return strong(layer(settings, has_relative_attention_bias=relative, layer_idx=0))
 
 
 def simple(kind: str, module: str, name: str, way: str, **sizes: Any) -> Any:
-    layer = model(module, name)(config(f"{kind}Config", way, **sizes))
-    return EncoderLayer(layer, booleans=way == "sdpa")
+    return model(module, name)(config(f"{kind}Config", way, **sizes))
 
 
 for way in ("sdpa", "eager"):
-    shown = {"weights": "need_weights"} if way == "eager" else {"weights": False}
-    decoder, encoder = SIZES | CACHED | MASKED | shown, SIZES | MASKED | shown
-    entered(f"transformers: GPT-2, {way}", functools.partial(gpt2, way), **decoder)
-    entered(f"transformers: GPT-NeoX, {way}", functools.partial(neox, way), **decoder, **ROTARY)
-    entered(f"transformers: OPT, {way}", functools.partial(opt, way), **decoder)
+    entered(f"transformers: GPT-2, {way}", functools.partial(gpt2, way))
+    neox = functools.partial(turned, "GPTNeoX", "gpt_neox", way)
+    entered(f"transformers: GPT-NeoX, {way}", functools.partial(neox, 1.0))
+    entered(f"transformers: OPT, {way}", functools.partial(opt, way))
+    for kind in ("decoder", "encoder", "memory"):
+        entered(f"transformers: Bart's {kind}, {way}", functools.partial(bart, way, kind))
+    entered(f"transformers: BERT, {way}", functools.partial(bert, way, "BertSelfAttention"))
     entered(
-        f"transformers: Bart's decoder, {way}", functools.partial(bart, way, "decoder"), **decoder
+        f"transformers: BERT's memory, {way}", functools.partial(bert, way, "BertCrossAttention")
     )
-    entered(
-        f"transformers: Bart's encoder, {way}", functools.partial(bart, way, "encoder"), **encoder
-    )
-    entered(f"transformers: Bart's memory, {way}", functools.partial(bart, way, "cross"), **encoder)
-    entered(f"transformers: BERT, {way}", functools.partial(bert, way), **encoder)
-    entered(f"transformers: BERT's memory, {way}", functools.partial(bert, way, True), **encoder)
     sizes = {"hidden_size": E, "num_attention_heads": H}
     entered(
         f"transformers: ViT, {way}",
         functools.partial(simple, "ViT", "vit", "ViTAttention", way, **sizes),
-        **encoder,
     )
     entered(
         f"transformers: DistilBERT, {way}",
         functools.partial(
             simple, "DistilBert", "distilbert", "DistilBertSelfAttention", way, dim=E, n_heads=H
         ),
-        **encoder,
     )
-entered(
-    "transformers: GPT-2, the causal mask its own",
-    functools.partial(gpt2, "sdpa", True),
-    **SIZES,
-    **CACHED,
-    **MASKED,
-    weights=False,
-)
+entered("transformers: GPT-2, the causal mask its own", lambda: adapt(gpt2("sdpa"), own_mask=True))
 # half of each head is turned: relative, and no formula of the doctor's
 entered(
     "transformers: Phi, half of each head turned",
-    functools.partial(phi, "eager"),
-    **SIZES,
-    **CACHED,
-    **MASKED,
-    positions="relative",
-    weights="need_weights",
+    functools.partial(turned, "Phi", "phi", "eager", 0.5),
 )
 entered(
     "transformers: GPT-NeoX, a quarter of each head turned",
-    functools.partial(neox, "sdpa", 0.25),
-    **SIZES,
-    **CACHED,
-    **MASKED,
-    positions="relative",
-    weights=False,
+    functools.partial(turned, "GPTNeoX", "gpt_neox", "sdpa", 0.25),
 )
 
 
-@right(
-    "transformers: GPT-J, half of each head turned, neighbours",
-    **SIZES,
-    **CACHED,
-    **MASKED,
-    positions="relative",
-    weights=False,
-)
+@right("transformers: GPT-J, half of each head turned, neighbours")
 def gptj() -> Any:
     sizes = {"n_embd": E, "n_head": H, "rotary_dim": 4, "n_positions": 4096, "resid_pdrop": 0.0}
-    layer = model("gptj", "GPTJAttention")(config("GPTJConfig", "eager", **sizes), layer_idx=0)
-    return DecoderLayer(layer, cache_name="layer_past", ids=True)
+    return model("gptj", "GPTJAttention")(config("GPTJConfig", "eager", **sizes), layer_idx=0)
 
 
-T5 = SIZES | MASKED | {"weights": "need_weights", "scale": 1.0}
-entered("transformers: T5, later layers", functools.partial(t5, False), **T5)
-entered("transformers: T5, its memory", functools.partial(t5, False, True), **T5)
-entered(
-    "transformers: T5's first layer",
-    functools.partial(t5, True),
-    **T5,
-    positions="relative",
-    position_ids=False,
-)
-entered(
-    "transformers: T5's decoder, first layer",
-    functools.partial(t5, True, causal=True),
-    **T5,
-    **CACHED,
-    positions="relative",
-    position_ids=False,
-)
+entered("transformers: T5, later layers", functools.partial(t5, False))
+entered("transformers: T5, its memory", lambda: adapt(t5(False), part="memory"))
+entered("transformers: T5's first layer", functools.partial(t5, True))
+entered("transformers: T5's decoder, first layer", functools.partial(t5, True, causal=True))

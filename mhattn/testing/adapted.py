@@ -1,0 +1,43 @@
+"""A layer in the form that the doctor calls, with what the doctor is told of it."""
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__: list[str] = []
+
+
+class Adapted(nn.Module):
+    """A layer, what the doctor is told of it, and the same in words."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+        self.how: dict[str, Any] = {}
+        self.assumed: list[str] = []
+
+
+def number(layer: nn.Module, *names: str, kind: type = int) -> Any:
+    """The first of these attributes that is a number, of the layer or of its configuration."""
+    for place, name in itertools.product((layer, getattr(layer, "config", None)), names):
+        value = getattr(place, name, None)
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return value
+    return None
+
+
+def visible(
+    mask: Tensor | None, length: int, keys: int, *, causal: bool, window: int | None, on: Tensor
+) -> Tensor | None:
+    """What each query may see, ``(B, H, L, S)`` or what broadcasts to it; None: everything."""
+    seen = mask
+    if causal:
+        triangle = torch.ones(length, keys, dtype=torch.bool, device=on.device).tril(keys - length)
+        if window is not None:
+            triangle = triangle.triu(keys - length - window + 1)
+        seen = triangle if seen is None else seen & triangle
+    if seen is None or seen.ndim == 4:
+        return seen
+    return seen[None, None] if seen.ndim == 2 else seen[:, None]

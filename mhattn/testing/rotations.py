@@ -1,0 +1,81 @@
+"""What a module of rotary positions gives, read from its cosines and sines."""
+
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+__all__: list[str] = []
+
+
+def rotary_of(layer: nn.Module) -> nn.Module:
+    """The module of positions that belongs to a layer of transformers, by its class's name.
+
+    Raises:
+        ValueError: there is none beside the layer's class, or it can't be made.
+    """
+    name = type(layer).__name__
+    for kind in type(layer).__mro__:
+        beside = vars(sys.modules.get(kind.__module__, torch))
+        found = [key for key in beside if key.endswith("RotaryEmbedding")]
+        found = [key for key in found if inspect.isclass(beside[key])]
+        if found and not kind.__module__.startswith("torch"):
+            best = max(found, key=lambda key: _shared(key, name))
+            try:
+                return cast(nn.Module, beside[best](layer.config))
+            except Exception as error:
+                raise ValueError(f"rotary must be given: {best} raised {error}") from error
+    raise ValueError(f"rotary must be given: no class of positions was found beside {name}")
+
+
+def _shared(one: str, other: str) -> int:
+    """How many letters two names have in common at their beginning."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The positions of a layer, as `Calls` names them."""
+
+    positions: str | None = None
+    layout: str = "halves"
+    base: float = 10000.0
+    is_given: bool = True
+
+    def how(self) -> dict[str, Any]:
+        """Arguments of `check_attention`."""
+        given = self.positions is not None and self.is_given
+        return {
+            "positions": self.positions,
+            "position_ids": "position_ids" if given else False,
+            "rotary": (self.layout, self.base),
+        }
+
+    @classmethod
+    def of(cls, rotary: nn.Module, layer: nn.Module) -> "Turns":
+        """Layout and base, from the angles at position 1; relative where no base fits."""
+        dim = getattr(layer, "head_dim", None) or getattr(layer, "head_size", None)
+        try:
+            found = rotary(torch.zeros(1, 1, 8), torch.ones(1, 1, dtype=torch.long))
+            cos, sin = (x.detach().double().flatten() for x in found)
+        except Exception:  # another form than cosines and sines
+            return cls("relative")
+        if cos.numel() != dim or not torch.allclose(cos**2 + sin**2, torch.ones_like(cos)):
+            return cls("relative")
+        angles = torch.atan2(sin, cos)
+        layout, speeds = _layout(angles)
+        base = speeds[1].item() ** (-dim / 2) if len(speeds) > 1 and speeds[1] > 0 else 10000.0
+        places = torch.arange(0, dim, 2, dtype=torch.float64) / dim
+        if not torch.allclose(speeds, base**-places, rtol=1e-4, atol=1e-6):
+            return cls("relative")
+        return cls("rotary", layout, float(f"{base:.4g}"))
+
+
+def _layout(angles: Tensor) -> tuple[str, Tensor]:
+    first, second = angles.chunk(2)
+    if torch.allclose(first, second):
+        return "halves", first
+    return "interleaved", angles[::2]

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from mhattn.core.modules import MultiHeadAttention
 from mhattn.parallel.heads import copies_of
@@ -67,7 +69,7 @@ def save_shares(
     agree("save a checkpoint", {})  # wait for the folder
     note("save a checkpoint: write")
     with alone_in_silence():
-        dcp.save(state, checkpoint_id=unfinished, no_dist=not dist.is_initialized())
+        save(state, checkpoint_id=unfinished, no_dist=not dist.is_initialized())
     if is_first():
         note("save a checkpoint: finish")
         text = json.dumps({file.name: digest(file) for file in sorted(unfinished.iterdir())})
@@ -102,14 +104,14 @@ def load_shares(
     folder = Path(folder)
     problem = unfinished_or_changed(folder)
     agree("read a checkpoint", {"folder": str(folder)}, problem=problem)
-    held = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    held = FileSystemReader(folder).read_metadata().state_dict_metadata
     if optimizer is not None:
         make_room(held, layer, optimizer)
     state = whole_heads(layer, optimizer)
     agree("read a checkpoint", {}, problem=other_sizes(held, state))
     note("read a checkpoint")
     with alone_in_silence():
-        dcp.load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
+        load(state, checkpoint_id=folder, no_dist=not dist.is_initialized())
     with torch.no_grad():
         for name, own in numbers(layer, optimizer).items():
             take_over(own, state[name], copies_of(layer, name.split(".")[1]))

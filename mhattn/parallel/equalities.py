@@ -159,15 +159,16 @@ def compare_decoding(steps: int = 50) -> dict[str, Any]:
     """
     torch.manual_seed(0)
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    layer = MultiHeadAttention(48, 12, num_kv_heads=4, position=Rotary(4))
+    rotary = Rotary(4)
+    layer = MultiHeadAttention(48, 12, num_kv_heads=4, position=rotary)
     whole, own = KVCache(steps), KVCache(steps)
     wrong = []
     with torch.no_grad():
         for step in range(steps):
             x = torch.randn(2, 1, 48)  # (B, 1, E)
             expected = layer(x, is_causal=True, cache=whole)
-            query = layer.position.rotate(split_heads(layer.q_proj(x), 12), step)
-            key = layer.position.rotate(split_heads(layer.k_proj(x), 4), step)
+            query = rotary.rotate(split_heads(layer.q_proj(x), 12), step)
+            key = rotary.rotate(split_heads(layer.k_proj(x), 4), step)
             value = split_heads(layer.v_proj(x), 4)
             new = 1 if step % ranks == rank else 0
             key, value = own.append(key[:, :, :new], value[:, :, :new])  # (B, H_kv, S, D)
@@ -193,7 +194,7 @@ def compare_latent() -> dict[str, Any]:
     """
     torch.manual_seed(0)
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    sizes = {"kv_lora_rank": 6, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2}
+    sizes: dict[str, Any] = {"kv_lora_rank": 6, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2}
     whole = LatentAttention(10, 24, **sizes, v_head_dim=5, q_lora_rank=7)
     mesh = init_device_mesh("cpu", (ranks,))
     shared = share_latent_heads(copy.deepcopy(whole), mesh)
@@ -335,9 +336,9 @@ def compare_context_parallel() -> dict[str, Any]:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     found: dict[str, Any] = {}
     for name in ("output", "causal"):
-        asked = {"is_causal": name == "causal"}
-        expected = attention(*whole, **asked)
-        buffers = [*(x.clone() for x in whole), place.clone()]
+        asked: Any = {"is_causal": name == "causal"}
+        expected = attention(*whole, is_causal=name == "causal")
+        buffers: Any = [*(x.clone() for x in whole), place.clone()]
         try:
             with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2, 2, 2, 0]):
                 found["tokens"] = buffers[3].tolist()

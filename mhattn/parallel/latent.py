@@ -4,6 +4,7 @@ What all heads share (the latents and the turned key) is computed by every proce
 the whole cache; see section 2.1 of https://arxiv.org/abs/2405.04434 for the layer.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,10 +60,12 @@ def share_latent_heads(layer: LatentAttention, mesh: DeviceMesh) -> LatentAttent
     keep_share(layer.out_proj, layer.out_proj.weight.detach().chunk(ranks, dim=1)[rank])
     layer.num_heads //= ranks
 
-    to_queries.register_forward_pre_hook(lambda _, args: (Copied.apply(args[0], group),))
+    copied: Callable[..., Tensor] = Copied.apply
+    added_up: Callable[..., Tensor] = Summed.apply
+    to_queries.register_forward_pre_hook(lambda _, args: (copied(args[0], group),))
     for shared in (layer.kv_a_layernorm, layer.k_rope_proj):
-        shared.register_forward_hook(lambda _, args, output: Copied.apply(output, group))
-    layer.out_proj.register_forward_hook(lambda _, args, output: Summed.apply(output, group))
+        shared.register_forward_hook(lambda _, args, output: copied(output, group))
+    layer.out_proj.register_forward_hook(lambda _, args, output: added_up(output, group))
     check_first_input(layer, group)
     return layer
     # --8<-- [end:share_latent_heads]

@@ -1,5 +1,6 @@
 """Where the tokens of each process stand in the text, and which keys a query may see."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -123,7 +124,8 @@ def facts(parts: tuple[Tensor, ...], given: dict[str, Any]) -> tuple[dict[str, A
         "with positions": given["positions"] is not None,
         "with documents": given["documents"] is not None,
     }
-    for name, checked in {"mask": check.mask, "bias": check.bias}.items():
+    checks: dict[str, Callable[..., None]] = {"mask": check.mask, "bias": check.bias}
+    for name, checked in checks.items():
         x = given[name]
         same[f"sizes of the {name}"] = None if x is None else leading(x)
         if x is not None:

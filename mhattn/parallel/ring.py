@@ -276,9 +276,9 @@ def exchange_attention(
     if ring is None:
         heads_here = attention(*parts, mask=whole.mask(0, 0), bias=whole.added(0))
     else:
-        held = {"documents": None if whole.documents is None else whole.documents[0]}
-        held |= {"positions": whole.positions[0]}
-        heads_here = ring_attention(*parts, is_causal=is_causal, group=ring, **held)
+        documents = None if whole.documents is None else whole.documents[0]
+        held = {"positions": whole.positions[0], "documents": documents}
+        heads_here = ring_attention(*parts, is_causal=is_causal, group=ring, **held)  # type: ignore[arg-type]
     output: Tensor = Exchange.apply(heads_here, lengths, False, group)  # type: ignore[no-untyped-call]
     return output
 

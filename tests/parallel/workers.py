@@ -60,10 +60,10 @@ def shapes(number=12):
         way = draw.choice([ring_attention, exchange_attention])
         groups = draw.randint(1, 3) * (ranks if way is exchange_attention else 1)
         heads, batch, width = groups * draw.randint(1, 3), draw.randint(1, 3), draw.randint(1, 7)
-        length = draw.randint(1, 23)
+        length = draw.randint(ranks + 1, 23)
         is_causal, masked, added = (draw.random() < 0.5 for _ in range(3))
-        order = torch.randperm(length)  # any tokens on any rank, on some of them none
-        cuts = sorted(draw.randint(0, length) for _ in range(ranks - 1))
+        order = torch.randperm(length)  # any tokens on any rank, at least one
+        cuts = sorted(draw.sample(range(1, length), ranks - 1))
         own = order.tensor_split(cuts)[dist.get_rank()]
         whole = [torch.randn(batch, h, length, width) for h in (heads, groups, groups)]
         goal = torch.randn(batch, heads, length, width)
@@ -77,10 +77,9 @@ def shapes(number=12):
         exact = with_gradients(attention, whole, goal, **asked | seen)
         pieces, aim = [x[:, :, own] for x in whole], goal[:, :, own]
         found = with_gradients(way, pieces, aim, is_causal=is_causal, positions=own, **parts)
-        for ours, theirs in zip(found, exact, strict=True):
-            if len(own):
-                wrong.append(difference(ours, theirs[:, :, own]))
-    return max(wrong, default=0.0)
+        pairs = zip(found, exact, strict=True)
+        wrong += [difference(ours, theirs[:, :, own]) for ours, theirs in pairs]
+    return max(wrong)
 
 
 def begun():

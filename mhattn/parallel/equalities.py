@@ -57,10 +57,11 @@ def compare_seen(way: str, kind: str, dtype: torch.dtype = torch.float32) -> dic
         ``allowed``: twice the difference of one process with that dtype, and 1e-5.
 
     Examples:
-        >>> from mhattn.parallel import run
-        >>> found = run(compare_seen, 1, "ring", "mask")[0]
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> found = compare_seen("ring", "mask")  # alone
         >>> found["gradient"] < found["allowed"]
         True
+        >>> dist.destroy_process_group()
     """
     torch.manual_seed(1)
     L, H = 17, 24
@@ -114,9 +115,10 @@ def compare_training(way: str = "ring", steps: int = 50) -> dict[str, float]:
         The largest difference of the ``weights`` at the end.
 
     Examples:
-        >>> from mhattn.parallel import run
-        >>> run(compare_training, 1, "ring", 2)[0]["weights"] < 1e-5
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> compare_training("ring", 2)["weights"] < 1e-5  # alone
         True
+        >>> dist.destroy_process_group()
     """
     torch.manual_seed(0)
     whole = MultiHeadAttention(48, 24, position=Rotary(2))
@@ -153,9 +155,10 @@ def compare_decoding(steps: int = 50) -> dict[str, Any]:
         The largest difference of an ``output``, and the keys that this process ``holds``.
 
     Examples:
-        >>> from mhattn.parallel import run
-        >>> run(compare_decoding, 1, 3)[0]["holds"]
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> compare_decoding(3)["holds"]  # alone
         3
+        >>> dist.destroy_process_group()
     """
     torch.manual_seed(0)
     ranks, rank = dist.get_world_size(), dist.get_rank()
@@ -187,10 +190,11 @@ def compare_latent() -> dict[str, Any]:
         ``weights`` gradients, the bytes of this process's ``cache`` and of that of ``one``.
 
     Examples:
-        >>> from mhattn.parallel import run
-        >>> found = run(compare_latent, 1)[0]
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> found = compare_latent()  # alone
         >>> found["cache"] == found["one"]
         True
+        >>> dist.destroy_process_group()
     """
     torch.manual_seed(0)
     ranks, rank = dist.get_world_size(), dist.get_rank()
@@ -244,9 +248,10 @@ def train_on(
         The largest difference of the ``weights`` from those of ``before + steps`` steps.
 
     Examples:
-        >>> from mhattn.parallel import run
-        >>> run(train_on, 1, 0, 3)[0]["weights"] < 1e-5
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> train_on(0, 3)["weights"] < 1e-5  # alone
         True
+        >>> dist.destroy_process_group()
     """
     torch.manual_seed(0)
     whole = MultiHeadAttention(24, 12, num_kv_heads=num_kv_heads)
@@ -277,9 +282,10 @@ def compare_all() -> dict[str, Any]:
         which is less than 1; or why it is refused.
 
     Examples:
-        >>> from mhattn.parallel import run
-        >>> max(run(compare_all, 1)[0].values()) < 1
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> max(compare_all().values()) < 1  # alone
         True
+        >>> dist.destroy_process_group()
     """
     exchanged = (2, 24, 24)  # B, H, H_kv
     half = torch.bfloat16

@@ -72,16 +72,14 @@ def agree(
         >>> agree("ring attention", {"dtype": "float32"}, own=5)  # a process alone
         [5]
     """
-    if problem is not None and not dist.is_initialized():
-        raise problem
     if not dist.is_initialized():
+        stop(problem)
         return [own]
     note(f"{plan}: compare with the other ranks")
     told = None if problem is None else f"{type(problem).__name__}: {problem}"
     found: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(found, ({"plan": plan, **same}, own, told), group=group)
-    if problem is not None:
-        raise problem
+    stop(problem)
     for rank, (_, _, reason) in enumerate(found):
         if reason is not None:
             raise ValueError(f"rank {rank} cannot take part in {plan}: {reason}")
@@ -93,6 +91,11 @@ def agree(
                 raise ValueError(f"{name} must be the same on all ranks, got {got}")
     return [theirs for _, theirs, _ in found]
     # --8<-- [end:agree]
+
+
+def stop(problem: Exception | None) -> None:
+    if problem is not None:
+        raise problem
 
 
 def checksum(x: torch.Tensor) -> tuple[Any, ...]:

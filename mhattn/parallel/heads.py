@@ -18,7 +18,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from mhattn.core.modules import MultiHeadAttention
-from mhattn.parallel.local import agree, note
+from mhattn.parallel.local import agree, alike, checksum, note
 
 __all__ = ["share_heads"]
 
@@ -28,7 +28,8 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
     """Leave each process its share of the heads; the layer is called as before.
 
     With fewer heads of keys than processes, each is copied to several of them, and the gradients
-    of the copies are added up.
+    of the copies are added up. The first call compares the inputs of all processes, which have to
+    be the same.
 
     Args:
         layer: the same on all processes; it is changed. Its position may not have parameters.
@@ -78,13 +79,25 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
     layer.num_kv_heads = max(1, groups // ranks)
     if copies > 1:
         add_up_gradients(layer, mesh, copies)
+    layer.__dict__ |= {"kv_copies": copies, "reset_parameters": refuse_to_begin_anew}
+    check_first_input(layer, mesh.get_group())
     return layer
     # --8<-- [end:share_heads]
 
 
-def checksum(x: torch.Tensor) -> tuple[Any, ...]:
-    """What tells two matrices apart without sending them."""
-    return tuple(x.shape), str(x.dtype), float(x.double().sum()), float(x.double().square().sum())
+def check_first_input(layer: nn.Module, group: Any) -> None:
+    """At the first call, compare the inputs of all ranks: other inputs would be summed as well."""
+
+    def compare(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        handle.remove()
+        given = {str(place): x for place, x in enumerate(args)} | kwargs
+        tensors = {name: checksum(x) for name, x in given.items() if isinstance(x, torch.Tensor)}
+        same = {"inputs": [(name, *sums[:2]) for name, sums in tensors.items()]}
+        found = agree("the first call", same, tensors, group)
+        for name in tensors:
+            alike(f"input {name}", [each[name] for each in found])
+
+    handle = layer.register_forward_pre_hook(compare, with_kwargs=True)
 
 
 # --8<-- [start:copies]
@@ -95,6 +108,18 @@ def copy_heads(layer: MultiHeadAttention, copies: int) -> None:
             heads = old.detach().unflatten(0, (layer.num_kv_heads, -1))  # (G, D, ...)
             setattr(proj, name, nn.Parameter(heads.repeat_interleave(copies, 0).flatten(0, 1)))
         proj.out_features *= copies
+
+
+def refuse_to_begin_anew() -> None:
+    """Each process would draw numbers for its share as if it were the whole."""
+    rule = "a layer must be initialised before its heads are shared out, with one seed for all"
+    raise ValueError(f"{rule}, got reset_parameters() after it")
+
+
+def copies_of(layer: nn.Module, part: str) -> int:
+    """How many processes have the same head, in that part of a layer that is shared out."""
+    copies: int = getattr(layer, "kv_copies", 1) if part in ("k_proj", "v_proj") else 1
+    return copies
 
 
 def add_up_gradients(layer: MultiHeadAttention, mesh: DeviceMesh, copies: int) -> None:

@@ -5,6 +5,7 @@ the others, and the error names the rank and what it was doing.
 """
 
 import importlib
+import math
 import os
 import subprocess
 import sys
@@ -43,7 +44,12 @@ def note(doing: str) -> None:
 
 # --8<-- [start:agree]
 def agree(
-    plan: str, same: dict[str, Any], own: Any = None, group: dist.ProcessGroup | None = None
+    plan: str,
+    same: dict[str, Any],
+    own: Any = None,
+    group: dist.ProcessGroup | None = None,
+    *,
+    problem: Exception | None = None,
 ) -> list[Any]:
     """Compare on all ranks what has to be equal, before anything is sent that could hang.
 
@@ -52,31 +58,62 @@ def agree(
         same: names and values that are to be equal on all ranks.
         own: what may differ, as the number of tokens that this rank holds.
         group: the processes. Default: all of them.
+        problem: why this rank cannot take part. It is raised here, and a ValueError that names the
+            rank is raised on the others, so that nobody waits.
 
     Returns:
         ``own`` of each rank, in their order.
 
     Raises:
-        ValueError: two ranks differ; the error names both, and what each of them has.
+        ValueError: two ranks differ; the error names both, and what each of them has. Or another
+            rank has a problem.
 
     Examples:
         >>> agree("ring attention", {"dtype": "float32"}, own=5)  # a process alone
         [5]
     """
     if not dist.is_initialized():
+        stop(problem)
         return [own]
     note(f"{plan}: compare with the other ranks")
-    mine: tuple[dict[str, Any], Any] = ({"plan": plan, **same}, own)
+    told = None if problem is None else f"{type(problem).__name__}: {problem}"
     found: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(found, mine, group=group)
+    dist.all_gather_object(found, ({"plan": plan, **same}, own, told), group=group)
+    stop(problem)
+    for rank, (_, _, reason) in enumerate(found):
+        if reason is not None:
+            raise ValueError(f"rank {rank} cannot take part in {plan}: {reason}")
     first = found[0][0]
-    for rank, (facts, _) in enumerate(found):
+    for rank, (facts, _, _) in enumerate(found):
         for name in first:
             if facts.get(name) != first[name]:
                 got = f"{first[name]} on rank 0 and {facts.get(name)} on rank {rank}"
                 raise ValueError(f"{name} must be the same on all ranks, got {got}")
-    return [theirs for _, theirs in found]
+    return [theirs for _, theirs, _ in found]
     # --8<-- [end:agree]
+
+
+def stop(problem: Exception | None) -> None:
+    if problem is not None:
+        raise problem
+
+
+def checksum(x: torch.Tensor) -> tuple[Any, ...]:
+    """What tells two tensors apart without sending them."""
+    x, wide = x.detach(), x.detach().double()
+    return tuple(x.shape), str(x.dtype), float(wide.sum()), float(wide.square().sum())
+
+
+def alike(name: str, found: list[tuple[Any, ...]]) -> None:
+    """That the checksums of all ranks are the same, but for rounding."""
+    for rank, (shape, dtype, *sums) in enumerate(found):
+        near = 1e-3 * (1 + math.sqrt(found[0][3] * math.prod(shape)))
+        apart = max(abs(a - b) for a, b in zip(sums, found[0][2:], strict=True))
+        if (shape, dtype) != found[0][:2] or apart > near:
+            got = f"sums {found[0][2:]} on rank 0 and {tuple(sums)} on rank {rank}"
+            if (shape, dtype) != found[0][:2]:
+                got = f"{found[0][:2]} on rank 0 and {(shape, dtype)} on rank {rank}"
+            raise ValueError(f"{name} must be the same on all ranks, got {got}")
 
 
 def run(
@@ -173,6 +210,16 @@ def doing(folder: Path, rank: int) -> str:
     return (file.read_text(encoding="utf-8") if file.exists() else "") or "starting"
 
 
+def same_world_size(store: Any, rank: int, world_size: int) -> None:
+    """Compare how many each thinks that they are: `init_process_group` waits for all in silence."""
+    store.set(f"world_size of {rank}", str(world_size))
+    for other in range(world_size):
+        theirs = int(store.get(f"world_size of {other}"))
+        if theirs != world_size:
+            got = f"{world_size} on rank {rank} and {theirs} on rank {other}"
+            raise ValueError(f"world_size must be the same on all ranks, got {got}")
+
+
 def join(folder: str, rank: int, world_size: int) -> None:
     """What a process does: join the group, call the function, leave its result or its error."""
     try:
@@ -185,6 +232,7 @@ def join(folder: str, rank: int, world_size: int) -> None:
         options: dict[str, Any] = {"rank": rank, "world_size": world_size}
         store: Any = torch.distributed.FileStore(str(Path(folder, "store")), world_size)  # type: ignore[attr-defined]
         note("meet the other ranks")
+        same_world_size(store, rank, world_size)
         dist.init_process_group("gloo", store=store, timeout=timedelta(seconds=300), **options)
         note(f"run {name}")
         result = function(*told["args"])

@@ -7,106 +7,18 @@ batch, H heads, L tokens of this rank, S keys, D head_dim.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mhattn.core import checks as check
-from mhattn.core.functional import attention
-from mhattn.parallel.local import agree, note
+from mhattn.core.functional import attention, attention_scores, repeat_heads
+from mhattn.parallel.local import agree, alike, checksum, note
+from mhattn.parallel.places import Places, meet
 from mhattn.variants.tiled import Sums, block_sums, merge_sums
 
-__all__ = ["exchange_attention", "held_tokens", "ring_attention", "split_attention"]
-
-
-# --8<-- [start:held_tokens]
-def held_tokens(length: int, world_size: int, rank: int, *, order: str = "blocks") -> Tensor:
-    """Which tokens of a sequence a rank holds.
-
-    Args:
-        length: of the whole sequence; it need not be a multiple of anything.
-        world_size: number of processes.
-        rank: of this one.
-        order: ``"blocks"``, one run of tokens each; ``"zigzag"``, two runs, one from the beginning
-            and its mirror from the end; ``"stripes"``, every world_size-th token (Brandon et al.
-            2023, https://arxiv.org/abs/2311.09431).
-
-    Returns:
-        Their positions, integers ``(L,)``.
-
-    Raises:
-        TypeError: length, world_size or rank is not an integer.
-        ValueError: order is another word, or rank not one of the processes.
-
-    Examples:
-        >>> [held_tokens(8, 2, rank, order="zigzag").tolist() for rank in range(2)]
-        [[0, 1, 6, 7], [2, 3, 4, 5]]
-    """
-    for name, size in {"length": length, "world_size": world_size}.items():
-        check.at_least(name, size, 1)
-    check.at_least("rank", rank, 0)
-    if rank >= world_size:
-        raise ValueError(f"rank must be less than world_size, {world_size}, got {rank}")
-    tokens = torch.arange(length)
-    if order == "blocks":
-        return tokens.tensor_split(world_size)[rank]
-    if order == "zigzag":
-        runs = tokens.tensor_split(2 * world_size)
-        return torch.cat([runs[rank], runs[2 * world_size - 1 - rank]])
-    if order == "stripes":
-        return tokens[rank::world_size]
-    raise ValueError(f"order must be 'blocks', 'zigzag' or 'stripes', got {order!r}")
-    # --8<-- [end:held_tokens]
-
-
-class Places(NamedTuple):
-    """Where the tokens of each rank stand, and what a query may see."""
-
-    positions: list[Tensor]
-    documents: list[Tensor] | None
-    is_causal: bool
-
-    def mask(self, rank: int, other: int) -> Tensor:
-        """``(L, S)``: which keys of the other rank the queries of this rank may see."""
-        query, key = self.positions[rank][:, None], self.positions[other]
-        seen = key <= query if self.is_causal else torch.ones_like(key <= query)
-        if self.documents is not None:
-            seen = seen & (self.documents[rank][:, None] == self.documents[other])
-        return seen
-
-
-def meet(
-    plan: str, parts: tuple[Tensor, Tensor, Tensor], places: dict[str, Any], group: Any
-) -> Places:
-    """Check the tensors, compare with the other ranks, and learn where their tokens stand."""
-    query, key, value = parts
-    check.attention(query, key, value, None)
-    length = key.shape[2]
-    if query.shape[2] != length or value.shape != key.shape:
-        got = [tuple(part.shape) for part in parts]
-        raise ValueError(f"query, key and value must have the same tokens and head_dim, got {got}")
-    for name in ("positions", "documents"):
-        if places[name] is not None and places[name].shape != (length,):
-            got_shape = tuple(places[name].shape)
-            raise ValueError(f"{name} must be of shape {(length,)}, got {got_shape}")
-    same = {
-        "dtype": query.dtype,
-        "sizes of the query": (*query.shape[:2], query.shape[3]),
-        "sizes of the key": (*key.shape[:2], key.shape[3]),
-        "is_causal": places["is_causal"],
-        "with positions": places["positions"] is not None,
-        "with documents": places["documents"] is not None,
-    }
-    all_own = agree(plan, same, (length, places["positions"], places["documents"]), group)
-    starts = [sum(own[0] for own in all_own[:rank]) for rank in range(len(all_own))]
-    positions = [
-        torch.arange(start, start + own[0]) if own[1] is None else own[1]
-        for start, own in zip(starts, all_own, strict=True)
-    ]
-    documents = None if places["documents"] is None else [own[2] for own in all_own]
-    return Places(positions, documents, places["is_causal"])
+__all__ = ["exchange_attention", "ring_attention", "split_attention"]
 
 
 def pass_on(block: Tensor, received: Tensor, group: Any) -> Tensor:
@@ -136,7 +48,7 @@ class Ring(torch.autograd.Function):
             owner = (rank - step) % ranks  # whose keys are here now
             mask = places.mask(rank, owner)
             if mask.any():
-                sums = merge_sums(sums, block_sums(query, *block, mask=mask))
+                sums = merge_sums(sums, sums_over(query, block, mask, places.added(owner)))
             if step < ranks - 1:
                 note(f"ring attention: step {step + 1} of {ranks - 1} forward")
                 owner = (owner - 1) % ranks
@@ -160,7 +72,7 @@ class Ring(torch.autograd.Function):
             mask = ctx.places.mask(rank, owner)
             if mask.any():
                 given = (query.to(wide), grad.to(wide), along, log_sum_exp)
-                parts = block_gradients(given, block.to(wide), mask)
+                parts = block_gradients(given, block.to(wide), mask, ctx.places.added(owner))
                 query_grad += parts[0]
                 block_grad += torch.stack(parts[1:])
             note(f"ring attention: step {step + 1} of {ranks} backward")
@@ -178,21 +90,44 @@ def empty_block(block: Tensor, places: Places, owner: int) -> Tensor:
     return block.new_empty(*block.shape[:3], len(places.positions[owner]), block.shape[4])
 
 
+def sums_over(query: Tensor, block: Tensor, mask: Tensor, bias: Tensor | None) -> Sums:
+    """The sums over one block of keys, with what is added to their scores."""
+    if bias is None:
+        return block_sums(query, *block, mask=mask)
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = attention_scores(query.to(wide), block[0].to(wide)) + bias.to(wide)
+    scores = scores.masked_fill(~mask, -math.inf)  # (B, H, L, S)
+    largest = scores.amax(dim=-1, keepdim=True)
+    exponentials = (scores - largest.masked_fill(largest == -math.inf, 0.0)).exp()
+    mixed = exponentials @ repeat_heads(block[1].to(wide), query)
+    return Sums(largest, exponentials.sum(dim=-1, keepdim=True), mixed)
+
+
 # --8<-- [start:block_gradients]
 def block_gradients(
-    given: tuple[Tensor, ...], block: Tensor, mask: Tensor
+    given: tuple[Tensor, ...], block: Tensor, mask: Tensor, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of one block from the log-sum-exp of the whole row: no table is kept."""
     groups = block.shape[2]
     query, grad, along, log_sum_exp = (x.unflatten(1, (groups, -1)) for x in given)
     key, value = block[0][:, :, None], block[1][:, :, None]  # (B, G, 1, S, D)
     scale = 1 / math.sqrt(query.shape[-1])
-    scores = (query @ key.mT * scale).masked_fill(~mask, -math.inf)  # (B, G, H / G, L, S)
+    scores = query @ key.mT * scale  # (B, G, H / G, L, S)
+    if bias is not None:
+        scores = scores + in_groups(bias, groups)
+    scores = scores.masked_fill(~in_groups(mask, groups), -math.inf)
     weights = (scores - log_sum_exp.masked_fill(log_sum_exp == -math.inf, 0.0)).exp()
     score_grad = weights * (grad @ value.mT - along) * scale
     query_grad = (score_grad @ key).flatten(1, 2)
     return query_grad, (score_grad.mT @ query).sum(dim=2), (weights.mT @ grad).sum(dim=2)
     # --8<-- [end:block_gradients]
+
+
+def in_groups(x: Tensor, groups: int) -> Tensor:
+    """``(..., H or 1, L, S)`` so that it goes with scores ``(B, G, H / G, L, S)``."""
+    if x.ndim < 3:
+        return x
+    return x[..., None, :, :] if x.shape[-3] == 1 else x.unflatten(-3, (groups, -1))
 
 
 def ring_attention(
@@ -203,6 +138,8 @@ def ring_attention(
     is_causal: bool = False,
     positions: Tensor | None = None,
     documents: Tensor | None = None,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """Attend to the keys of all ranks, which go round in a ring, block by block.
@@ -215,14 +152,19 @@ def ring_attention(
         positions: of this rank's tokens, integers ``(L,)``, as `held_tokens` has them. Default: the
             ranks hold the sequence in their order.
         documents: of which document each token is, integers ``(L,)``: a query sees its own only.
+        mask: booleans that broadcast to ``(B, H, L, S)``, rows of this rank's queries, and a column
+            for each token of the whole text, in its order. True: may attend.
+        bias: floats of that shape, which are added to the scores, without gradients.
         group: the processes. Default: all of them.
 
     Returns:
         ``(B, H, L, D)``; its gradients, too, are those of one process.
 
     Raises:
-        TypeError: an input is not a tensor of floats, or they differ in dtype.
-        ValueError: shapes do not fit, or ranks differ in what has to be equal.
+        TypeError: an input is not a tensor of floats, or they differ in dtype, or mask is not of
+            booleans.
+        ValueError: shapes do not fit, bias needs gradients, or ranks differ in what has to be
+            equal.
         RuntimeError: there is no process group, or another process has gone.
 
     Examples:
@@ -234,6 +176,7 @@ def ring_attention(
         torch.Size([1, 2, 3, 4])
     """
     given = {"is_causal": is_causal, "positions": positions, "documents": documents}
+    given |= {"mask": mask, "bias": bias}
     places = meet("ring attention", (query, key, value), given, group)
     output: Tensor = Ring.apply(query, key, value, places, group)  # type: ignore[no-untyped-call]
     return output
@@ -278,7 +221,10 @@ def exchange_attention(
     is_causal: bool = False,
     positions: Tensor | None = None,
     documents: Tensor | None = None,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
     group: dist.ProcessGroup | None = None,
+    ring: dist.ProcessGroup | None = None,
 ) -> Tensor:
     """Attend with some heads over all tokens: an all-to-all before, and one after (Ulysses).
 
@@ -290,15 +236,22 @@ def exchange_attention(
         positions: of this rank's tokens, integers ``(L,)``. Default: the ranks hold the sequence
             in their order.
         documents: of which document each token is, integers ``(L,)``: a query sees its own only.
-        group: the processes. Default: all of them.
+        mask: booleans that broadcast to ``(B, H, L, S)``, rows of this rank's queries, and a column
+            for each token of the whole text, in its order. True: may attend. Its rows are sent.
+        bias: floats of that shape, which are added to the scores, without gradients.
+        group: the processes that change tokens for heads. Default: all of them.
+        ring: processes of other groups with the same heads, whose keys come round in a ring then
+            (`ring_attention`). With ``positions``; a mask or bias goes in one of both ways only.
 
     Returns:
         ``(B, H, L, D)``; its gradients, too, are those of one process.
 
     Raises:
-        TypeError: an input is not a tensor of floats, or they differ in dtype.
-        ValueError: shapes do not fit, the number of processes does not divide the heads, or ranks
-            differ in what has to be equal.
+        TypeError: an input is not a tensor of floats, or they differ in dtype, or mask is not of
+            booleans.
+        ValueError: shapes do not fit, the number of processes does not divide the heads, bias needs
+            gradients, there is a ring without positions or with a mask or a bias, or ranks differ
+            in what has to be equal.
         RuntimeError: there is no process group, or another process has gone.
 
     Examples:
@@ -307,7 +260,10 @@ def exchange_attention(
         >>> run(exchange_attention, 1, ones, ones, ones)[0].shape
         torch.Size([1, 2, 3, 4])
     """
+    if ring is not None and (positions is None or mask is not None or bias is not None):
+        raise ValueError("ring needs positions, and neither mask nor bias")
     given = {"is_causal": is_causal, "positions": positions, "documents": documents}
+    given |= {"mask": mask, "bias": bias}
     places = meet("attention by all-to-all", (query, key, value), given, group)
     ranks = len(places.positions)
     for name, heads in {"num_heads": query.shape[1], "num_kv_heads": key.shape[1]}.items():
@@ -315,14 +271,29 @@ def exchange_attention(
             raise ValueError(f"the number of processes, {ranks}, must divide {name}, got {heads}")
     lengths = [len(each) for each in places.positions]
     parts = [Exchange.apply(x, lengths, True, group) for x in (query, key, value)]  # type: ignore[no-untyped-call]
-    whole = Places(
-        [torch.cat(places.positions)],
-        None if places.documents is None else [torch.cat(places.documents)],
-        is_causal,
-    )
-    heads_here: Any = attention(*parts, mask=whole.mask(0, 0))
+    whole = all_here(places, lengths, group)
+    heads_here: Any
+    if ring is None:
+        heads_here = attention(*parts, mask=whole.mask(0, 0), bias=whole.added(0))
+    else:
+        documents = None if whole.documents is None else whole.documents[0]
+        held = {"positions": whole.positions[0], "documents": documents}
+        heads_here = ring_attention(*parts, is_causal=is_causal, group=ring, **held)  # type: ignore[arg-type]
     output: Tensor = Exchange.apply(heads_here, lengths, False, group)  # type: ignore[no-untyped-call]
     return output
+
+
+def all_here(places: Places, lengths: list[int], group: Any) -> Places:
+    """Of a process that has all tokens of some heads: the rows of tables come from the others."""
+    tables = []
+    for x in (places.seen, places.bias):
+        if x is not None:
+            x = x.expand(-1, len(lengths), -1, -1) if x.shape[1] == 1 else x
+            sent = x.to(torch.uint8) if x.dtype == torch.bool else x
+            x = exchange(sent, lengths, True, group).to(x.dtype)  # (B or 1, H / n or 1, S, S)
+        tables.append(x)
+    documents = None if places.documents is None else [torch.cat(places.documents)]
+    return Places([torch.cat(places.positions)], documents, places.is_causal, *tables)
 
 
 # --8<-- [start:split_attention]
@@ -345,7 +316,7 @@ def split_attention(
 
     Raises:
         TypeError: an input is not a tensor of floats, or they differ in dtype.
-        ValueError: shapes do not fit, or ranks differ in what has to be equal.
+        ValueError: shapes do not fit, or ranks differ in what has to be equal: the query, too.
         RuntimeError: there is no process group, or another process has gone.
 
     Examples:
@@ -355,9 +326,12 @@ def split_attention(
         torch.Size([1, 2, 1, 4])
     """
     same = {"dtype": query.dtype, "shape of the query": tuple(query.shape)}
-    lengths = agree("split attention", same | {"H_kv": key.shape[1]}, key.shape[2], group)
+    own = (key.shape[2], checksum(query))
+    found = agree("split attention", same | {"H_kv": key.shape[1]}, own, group)
+    lengths = [each[0] for each in found]
     if not sum(lengths):
         raise ValueError(f"key must have tokens on some rank, got {lengths}")
+    alike("query", [each[1] for each in found])
     with torch.no_grad():
         sums = block_sums(query, key, value) if key.shape[2] else Sums.over_nothing(query, value)
         note("split attention: the largest score of all ranks")

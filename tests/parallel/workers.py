@@ -1,8 +1,11 @@
 """What the processes of test_parallel.py do."""
 
 import os
+import random
 import signal
 import threading
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +14,8 @@ import torch.distributed as dist
 from mhattn import MultiHeadAttention, attention
 from mhattn.parallel import (
     agree,
+    checkpoints,
+    compare_all,
     compare_heads,
     compare_tokens,
     exchange_attention,
@@ -18,54 +23,92 @@ from mhattn.parallel import (
     note,
     ring_attention,
     share_heads,
+    share_latent_heads,
     split_attention,
+    train_on,
 )
+from mhattn.parallel.demo import difference
+from mhattn.parallel.equalities import with_gradients
+from mhattn.variants import LatentAttention
 
 
 def everything():
     """All that gives the same as one process, and the refusals, in one start of the processes."""
     ranks = dist.get_world_size()
-    found = {}
+    found = {"all": compare_all(), "shapes": shapes(), "begun": begun()}
     for heads, groups in ((12, 12), (24, 24), (24, 1), (24, 2), (12, 4)):
         if (groups % ranks == 0 or ranks % groups == 0) and heads % ranks == 0:
             found["heads", heads, groups] = compare_heads(heads, groups)
-    found["trained"] = compare_heads(24, 24, 5, steps=50)
     for order in ("blocks", "zigzag", "stripes"):
         for length in (ranks, 13, 29):
             sizes = (2, 6, 3)
             found["ring", order, length] = compare_tokens("ring", order, length, sizes)
-    for order in ("blocks", "zigzag"):
-        sizes = (1, 24, 24)
-        found["exchange", order] = compare_tokens("exchange", order, 23, sizes)
+    found["exchange", "blocks"] = compare_tokens("exchange", "blocks", 23, (1, 24, 24))
     for length in (max(1, ranks - 1), 31):
         found["split", length] = compare_tokens("split", "blocks", length)
-    found["documents"] = documents()
-    found["half"] = half()
+    if ranks % 2 == 0:
+        found["both"] = both_ways()
     return found
 
 
-def documents():
-    """Packed documents over the ring and the all-to-all, beside a mask on one process."""
-    torch.manual_seed(1)
-    q, k, v = (torch.randn(1, 24, 17, 4) for _ in range(3))
-    which = torch.tensor([0] * 5 + [1] * 7 + [2] * 5)
-    expected = attention(q, k, v, mask=which[:, None] == which)
-    own = held_tokens(17, dist.get_world_size(), dist.get_rank())
-    parts = [x[:, :, own] for x in (q, k, v)]
-    outputs = [f(*parts, documents=which[own]) for f in (ring_attention, exchange_attention)]
-    wrong = max(float((out - expected[:, :, own]).abs().max()) for out in outputs)
-    return {"output": wrong, "gradient": 0.0}
+def shapes(number=12):
+    """Random shapes, masks and places: the largest difference of outputs and gradients."""
+    draw, ranks = random.Random(5), dist.get_world_size()
+    wrong = []
+    for trial in range(number):
+        torch.manual_seed(trial)
+        way = draw.choice([ring_attention, exchange_attention])
+        groups = draw.randint(1, 3) * (ranks if way is exchange_attention else 1)
+        heads, batch, width = groups * draw.randint(1, 3), draw.randint(1, 3), draw.randint(1, 7)
+        length = draw.randint(ranks + 1, 23)
+        is_causal, masked, added = (draw.random() < 0.5 for _ in range(3))
+        order = torch.randperm(length)  # any tokens on any rank, at least one
+        cuts = sorted(draw.sample(range(1, length), ranks - 1))
+        own = order.tensor_split(cuts)[dist.get_rank()]
+        whole = [torch.randn(batch, h, length, width) for h in (heads, groups, groups)]
+        goal = torch.randn(batch, heads, length, width)
+        table = torch.rand(draw.choice([1, batch]), draw.choice([1, heads]), length, length)
+        asked = {"mask": table < 0.7} if masked else {}
+        asked |= {"bias": table} if added else {}
+        parts = {name: x[..., own, :] for name, x in asked.items()}
+        seen = {"mask": table < (0.7 if masked else 2)}
+        if is_causal:
+            seen["mask"] = seen["mask"] & torch.ones(length, length).tril().bool()
+        exact = with_gradients(attention, whole, goal, **asked | seen)
+        pieces, aim = [x[:, :, own] for x in whole], goal[:, :, own]
+        found = with_gradients(way, pieces, aim, is_causal=is_causal, positions=own, **parts)
+        pairs = zip(found, exact, strict=True)
+        wrong += [difference(ours, theirs[:, :, own]) for ours, theirs in pairs]
+    return max(wrong)
 
 
-def half():
-    """In bfloat16 the ring sums in float32: as near to the exact output as one process."""
-    torch.manual_seed(2)
-    q, k, v = (torch.randn(1, 6, 40, 8, dtype=torch.bfloat16) for _ in range(3))
-    own = held_tokens(40, dist.get_world_size(), dist.get_rank())
-    exact = attention(q.double(), k.double(), v.double())[:, :, own]
-    ours = ring_attention(*(x[:, :, own] for x in (q, k, v)))
-    assert ours.dtype == torch.bfloat16
-    return {"output": float((ours - exact).abs().max() / exact.abs().max()) / 1e4, "gradient": 0.0}
+def begun():
+    """A layer that was initialised and then shared out: its numbers, all of them."""
+    torch.manual_seed(11)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    layer = share_heads(MultiHeadAttention(24, 24), mesh)
+    with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
+        layer.reset_parameters()
+    return layer.q_proj.weight.full_tensor().detach()
+
+
+def both_ways():
+    """All-to-all in groups of two, a ring between the groups."""
+    torch.manual_seed(7)
+    ranks = dist.get_world_size()
+    names = {"mesh_dim_names": ("ring", "exchange")}
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks // 2, 2), **names)
+    groups = {"group": mesh["exchange"].get_group(), "ring": mesh["ring"].get_group()}
+    own = held_tokens(21, ranks, dist.get_rank(), order="zigzag")
+    which = torch.arange(21) // 8
+    mask = (which[:, None] == which) & torch.ones(21, 21).tril().bool()
+    whole, goal = [torch.randn(2, h, 21, 4) for h in (6, 2, 2)], torch.randn(2, 6, 21, 4)
+    exact = with_gradients(attention, whole, goal, mask=mask)
+    asked = {"is_causal": True, "positions": own, "documents": which[own], **groups}
+    parts = [x[:, :, own] for x in whole]
+    found = with_gradients(exchange_attention, parts, goal[:, :, own], **asked)
+    pairs = zip(found, exact, strict=True)
+    return max(difference(ours, theirs[:, :, own]) for ours, theirs in pairs)
 
 
 def refusals():
@@ -89,6 +132,32 @@ def refusals():
         share_heads(MultiHeadAttention(6, 3), mesh)
     with pytest.raises(ValueError, match=r"must not drop weights, got dropout=0\.5"):
         share_heads(MultiHeadAttention(6, 2, dropout=0.5), mesh)
+    with pytest.raises(ValueError, match=r"query must be the same on all ranks, got sums"):
+        split_attention(ones[:, :, :1] + rank, ones, ones)
+    with pytest.raises(
+        ValueError, match=["rank 1 cannot take part in ring", "positions must"][rank]
+    ):
+        ring_attention(ones, ones, ones, positions=torch.arange(3 + rank))
+    with pytest.raises(ValueError, match=r"positions must be 0, 1, 2 and so on.* \[0, 0, 1, 1, 2"):
+        ring_attention(ones, ones, ones, positions=torch.arange(3), mask=torch.ones(3, 6) > 0)
+    with pytest.raises(ValueError, match=r"sizes of the mask must .* \(1, 1, 6\) .* \(1, 1, 7\)"):
+        ring_attention(ones, ones, ones, mask=torch.ones(3, 6 + rank) > 0)
+    with pytest.raises(ValueError, match=r"mask must have a column for each of 6 tokens, got 5"):
+        exchange_attention(ones, ones, ones, mask=torch.ones(3, 5) > 0)
+    with pytest.raises(ValueError, match=r"bias must not need gradients"):
+        ring_attention(ones, ones, ones, bias=torch.ones(3, 6, requires_grad=True))
+    with pytest.raises(ValueError, match=r"ring needs positions, and neither mask nor bias"):
+        exchange_attention(ones, ones, ones, ring=dist.group.WORLD)
+    torch.manual_seed(0)
+    shared = share_heads(MultiHeadAttention(6, 2), mesh)
+    with pytest.raises(ValueError, match=r"input 0 must be the same on all ranks, got sums"):
+        shared(torch.ones(1, 5, 6) * (1 + rank))
+    sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
+    with pytest.raises(ValueError, match=r"processes, 2, must divide num_heads, got 3"):
+        share_latent_heads(LatentAttention(12, 3, **sizes), mesh)
+    torch.manual_seed(rank)
+    with pytest.raises(ValueError, match=r"q_proj\.weight must be the same on all ranks"):
+        share_latent_heads(LatentAttention(12, 2, **sizes), mesh)
     torch.manual_seed(rank)
     with pytest.raises(ValueError, match=r"q_proj\.weight must be the same on all ranks"):
         share_heads(MultiHeadAttention(6, 2), mesh)
@@ -99,13 +168,48 @@ def refusals():
     return "all refused"
 
 
-def endless(victim, after):
-    """Ring after ring, until the victim is killed at a moment of its own."""
+def endless(victim, after, plan, file):
+    """One plan again and again, until the victim is killed at a moment of its own."""
+
+    def kill():
+        Path(file).write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    step = {"ring": ring_step, "exchange": exchange_step, "split": split_step, "heads": heads_step}
+    work = step[plan]()
     if dist.get_rank() == victim:
-        threading.Timer(after, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
-    x = torch.randn(1, 2, 8, 4, requires_grad=True)
+        threading.Timer(after, kill).start()
     while True:
-        ring_attention(x, x, x, is_causal=True).sum().backward()
+        work()
+
+
+def ring_step():
+    x = torch.randn(1, 6, 8, 4, requires_grad=True)
+    return lambda: ring_attention(x, x, x, is_causal=True).sum().backward()
+
+
+def exchange_step():
+    x = torch.randn(1, 6, 8, 4, requires_grad=True)
+    return lambda: exchange_attention(x, x, x, is_causal=True).sum().backward()
+
+
+def split_step():
+    query, keys = torch.ones(1, 6, 1, 4), torch.randn(1, 6, 8, 4)
+    return lambda: split_attention(query, keys, keys)
+
+
+def heads_step():
+    torch.manual_seed(0)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    layer, x = share_heads(MultiHeadAttention(12, 6), mesh), torch.randn(2, 5, 12)
+    return lambda: layer(x, is_causal=True).sum().backward()
+
+
+def stopped_save(folder):
+    """Rank 0 is killed when the numbers are written, before the checkpoint has its name."""
+    if dist.get_rank() == 0:
+        checkpoints.digest = lambda file: os.kill(os.getpid(), signal.SIGKILL)
+    train_on(0, 1, None, folder)
 
 
 def fail(rank):

@@ -230,6 +230,7 @@ class Engine:
             self.finish(chunk)
         return True
 
+    # --8<-- [start:rules]
     def admit(self) -> str:
         """Give places to those who wait; why the next one gets none."""
         if self.running and not self.continuous:
@@ -297,6 +298,7 @@ class Engine:
         left = {place.index for place in self.running}
         return [chunk for chunk in chunks if chunk.request in left]
 
+    # --8<-- [end:rules]
     def put_back(self, place: Place) -> None:
         self.leave(place)
         self.running.remove(place)

@@ -115,6 +115,10 @@ class Served:
 
         Returns:
             Nanoseconds for each ``what`` of its spans; together, until its last token.
+
+        Examples:
+            >>> serve([Request(0, 5, 3)], lambda chunks: 2, pages=1).waits(0)
+            {'prefill': 2, 'decode': 4}
         """
         total: dict[str, int] = {}
         for span in self.spans[request]:

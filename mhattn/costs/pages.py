@@ -22,7 +22,8 @@ class PagePool:
 
     Raises:
         TypeError: a size is not an integer.
-        ValueError: a size is less than 1.
+        ValueError: a size is less than 1, or as each method says.
+        MemoryError: by `take` and `write`, if all pages are in use.
 
     Examples:
         >>> pool, table = PagePool(pages=4, size=2), []
@@ -75,6 +76,11 @@ class PagePool:
 
         Raises:
             ValueError: nobody has this page.
+
+        Examples:
+            >>> pool = PagePool(pages=2, size=4)
+            >>> pool.share(pool.take()), pool.count
+            (0, [2, 0])
         """
         self._check_used(page)
         self.count[page] += 1
@@ -88,6 +94,12 @@ class PagePool:
 
         Raises:
             ValueError: nobody has this page.
+
+        Examples:
+            >>> pool = PagePool(pages=2, size=4)
+            >>> pool.give_back(pool.take())
+            >>> pool.used
+            0
         """
         self._check_used(page)
         self.count[page] -= 1
@@ -107,6 +119,15 @@ class PagePool:
         Raises:
             MemoryError: all pages are in use.
             ValueError: the table ends before the token's page.
+
+        Examples:
+            Two tables with one page: the first to write gets another.
+
+            >>> pool = PagePool(pages=2, size=4)
+            >>> one = [pool.take()]
+            >>> other = [pool.share(one[0])]
+            >>> pool.write(one, 3), one, other
+            ((0, 1), [1], [0])
         """
         index = token // self.size
         if index > len(table):
@@ -130,6 +151,12 @@ class PagePool:
 
         Raises:
             ValueError: nobody has this page.
+
+        Examples:
+            >>> pool = PagePool(pages=2, size=4)
+            >>> pool.keep("the rules", pool.take())
+            >>> pool.count
+            [2, 0]
         """
         if key not in self.kept:
             self.kept[key] = self.share(page)
@@ -142,6 +169,12 @@ class PagePool:
 
         Returns:
             Its number, or None. Who wants it says so by `share`.
+
+        Examples:
+            >>> pool = PagePool(pages=2, size=4)
+            >>> pool.keep("the rules", pool.take())
+            >>> pool.find("the rules"), pool.find("a question")
+            (0, None)
         """
         return self.kept.get(key)
 

@@ -6,7 +6,10 @@
   `layer_sizes`: those of their parts.
 - `serving`: memory and least time of a served model, its MLPs, experts and vocabulary included;
   `kind_costs`: its layers, kind by kind.
-- `hardware`: peaks of accelerators, from their data sheets.
+- `hardware`: peaks of accelerators, from their data sheets; `links`: what connects them, and what
+  a sum over several machines takes.
+- `replica`: one copy of a model over several machines; `pages`: who has which page of its cache;
+  `engine`: requests that come and go, and what each waits for.
 - `integers`: what refuses sizes that do not fit.
 
 What a run takes is measured, not counted, in `mhattn.inside`.
@@ -29,17 +32,25 @@ NAMES = {
     "hardware": "Accelerator known_accelerator known_accelerators",
     "layer_sizes": "CompressedSizes IndexSizes LatentSizes LayerSizes MlpSizes",
     "model_sizes": "ModelSizes known_model known_models",
+    "links": "Link all_reduce_nanoseconds known_link known_links",
+    "pages": "PagePool",
+    "replica": "Chunk Replica",
+    "engine": "Request Served Span Step serve serve_apart",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.costs.attention import *
+    from mhattn.costs.engine import *
     from mhattn.costs.hardware import *
     from mhattn.costs.kind_costs import *
     from mhattn.costs.layer_costs import *
     from mhattn.costs.layer_peaks import *
     from mhattn.costs.layer_sizes import *
+    from mhattn.costs.links import *
     from mhattn.costs.model_costs import *
     from mhattn.costs.model_sizes import *
+    from mhattn.costs.pages import *
+    from mhattn.costs.replica import *
     from mhattn.costs.serving import *
 else:
     __all__, __getattr__, __dir__ = lazy(__name__, NAMES)

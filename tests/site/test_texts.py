@@ -79,3 +79,27 @@ def test_every_sentence_with_two_endings_has_its_nouns_and_pronoun_once():
             assert 0 <= form.index(first) < form.index(second) < form.index(pronoun)
             for noun in (first, second):
                 assert form.count(noun) == 1, (form, noun)
+
+
+FRAMES = [line.split("\t") for line in lines("relations.tsv")[1:]]
+KINDS = dict(line.split("\t") for line in lines("relation-words.tsv"))
+
+
+def test_every_relation_has_its_target_near_and_far_in_other_frames_for_each_half():
+    assert len({frame[2] + frame[0] for frame in FRAMES}) == len(FRAMES) == 32
+    for relation, half, near, far in FRAMES:
+        assert half in ("first", "second")
+        assert sum(frame[:2] == [relation, half] for frame in FRAMES) == 2
+        for frame, order in ((near, "dtq"), (far, "tdq")):
+            slots = re.findall(r"\{(.)\}", frame)
+            assert "".join(slots).rstrip("v") == order, frame
+
+
+def test_words_of_the_relations_are_different_and_pairs_have_two():
+    for kind, line in KINDS.items():
+        words = line.split()
+        parts = [part for word in words for part in word.split("/")]
+        assert len(set(parts)) == len(parts), kind
+        paired = kind in ("synonym", "antonym", "person of two")
+        assert len(parts) == len(words) * (2 if paired else 1)
+        assert len(words) >= 9

@@ -63,7 +63,11 @@ class Turns:
             cos, sin = (x.detach().double().flatten() for x in found)
         except Exception:  # another form than cosines and sines
             return cls("relative")
-        if cos.numel() != dim or not torch.allclose(cos**2 + sin**2, torch.ones_like(cos)):
+        if (
+            dim is None
+            or cos.numel() != dim
+            or not torch.allclose(cos**2 + sin**2, torch.ones_like(cos))
+        ):
             return cls("relative")
         angles = torch.atan2(sin, cos)
         layout, speeds = _layout(angles)

@@ -115,7 +115,7 @@ def residual_cache(model: nn.Module, *inputs: Any, **options: Any) -> ResidualCa
     Raises:
         TypeError: see `mhattn.inside.attention_layers`.
         ValueError: a module of the model is in training mode, no layer stands in a block, one
-            does not weigh just once in a call, or see `mhattn.inside.attention_layers`.
+            is not called or does not weigh just once in a call, or see `mhattn.inside.attention_layers`.
 
     Examples:
         >>> block = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True, norm_first=True)
@@ -147,8 +147,6 @@ def residual_cache(model: nn.Module, *inputs: Any, **options: Any) -> ResidualCa
                 watch_layer(stack, layer, blocks[place], mode, found)
         stack.enter_context(mode)
         output = model(*inputs, **options)
-    if not found:
-        raise ValueError(f"model must call an attention layer, got {type(model).__name__}")
     return ResidualCache([seen.cached() for seen in found], output)
     # --8<-- [end:residual_cache]
 

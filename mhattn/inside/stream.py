@@ -115,7 +115,8 @@ def residual_cache(model: nn.Module, *inputs: Any, **options: Any) -> ResidualCa
     Raises:
         TypeError: see `mhattn.inside.attention_layers`.
         ValueError: a module of the model is in training mode, no layer stands in a block, one
-            is not called or does not weigh just once in a call, or see `mhattn.inside.attention_layers`.
+            is not called or does not weigh just once in a call, or see
+            `mhattn.inside.attention_layers`.
 
     Examples:
         >>> block = nn.TransformerEncoderLayer(12, 3, 24, batch_first=True, norm_first=True)

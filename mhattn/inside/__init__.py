@@ -35,7 +35,7 @@ NAMES = {
     ),
     "diversity": "cka effective_heads head_groups head_similarity head_uniqueness rank_residual",
     "attribution": "LogitAttribution attention_rollout logit_attribution",
-    "stream": "NAMES_ELSEWHERE LayerCache ResidualCache residual_cache",
+    "stream": "LayerCache NAMES_ELSEWHERE ResidualCache residual_cache",
     "subspaces": (
         "DirectSum HeadProjections RandomOverlap Spectrum chordal_distance circuit_core "
         "circuit_eigenvalues direct_sum grassmann_distance head_projections principal_angles "

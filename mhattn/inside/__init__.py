@@ -7,6 +7,7 @@
 - `importance`: what each head adds, and what is lost without it.
 - `diversity`: do heads differ?
 - `attribution`: rollout over layers, and what a head adds to a logit.
+- `stream`: the residual stream, and queries, keys, values, weights and outputs, of one call.
 - `subspaces`: what heads read and write, and their two circuits.
 - `tracing`: the shape after each step; `timing`: seconds, bytes and FLOPs of a call.
 
@@ -34,6 +35,7 @@ NAMES = {
     ),
     "diversity": "cka effective_heads head_groups head_similarity head_uniqueness rank_residual",
     "attribution": "LogitAttribution attention_rollout logit_attribution",
+    "stream": "LayerCache NAMES_ELSEWHERE ResidualCache residual_cache",
     "subspaces": (
         "DirectSum HeadProjections RandomOverlap Spectrum chordal_distance circuit_core "
         "circuit_eigenvalues direct_sum grassmann_distance head_projections principal_angles "
@@ -52,6 +54,7 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.inside.importance import *
     from mhattn.inside.layers import *
     from mhattn.inside.observe import *
+    from mhattn.inside.stream import *
     from mhattn.inside.subspaces import *
     from mhattn.inside.timing import *
     from mhattn.inside.tracing import *

@@ -81,7 +81,8 @@ def masks(B, H, L, S):
         "blind": blind,
         "late": late,
     }
-    return found | {"floats": torch.zeros(L, S).masked_fill(~found["pairs"], -torch.inf)}
+    found["floats"] = torch.zeros(L, S).masked_fill(~found["pairs"], -torch.inf)
+    return found | {"finite": torch.randn(L, S, generator=source)}
 
 
 def of_function(attend, how):
@@ -174,8 +175,10 @@ def of_layer(layer, how):
 
 
 def of_lengths(probe):
-    found = {"again": probe(3, 9, factor=2)}
+    found = {"again": probe(3, 9, factor=2), "many": probe(17, 3)}
     causal = probe.name("is_causal", "causal")
+    if causal:
+        found["long"] = probe(2, 60, **{causal: True})
     for B in (1, 3):
         for L in LENGTHS:
             found[f"plain {B} {L}"] = probe(B, L)
@@ -197,9 +200,8 @@ def of_masks(probe):
     if name := probe.name("attn_mask", "mask", "attention_mask"):
         for kind, mask in masks(3, probe.heads, 9, 9).items():
             if name == "attention_mask":  # floats only
-                mask = (
-                    torch.zeros(mask.shape).masked_fill(~mask, -1e9) if kind != "floats" else mask
-                )
+                is_float = mask.is_floating_point()
+                mask = mask if is_float else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
             found[f"mask {kind}"] = probe(3, 9, **{name: mask})
     return found
 
@@ -251,4 +253,6 @@ def of_cache(layer, name, new_cache, drawn):
                 if new_cache and sum(chunks) > 6:
                     tried(cache.crop, 5)
                     found[f"crop {round_} {chunks}"] = tried(layer, drawn(3, 2), **{name: cache})
+                    tried(cache.crop, 4)
+                    found[f"crop {round_} {chunks} 2"] = tried(layer, drawn(3, 2), **{name: cache})
     return found

@@ -45,11 +45,6 @@ def wrong_both(layer, x, less, path, heads):
     return maps
 
 
-# The query is cut in the key's place: always the key.
-def wrong_always_key(layer, x, less, path, heads):
-    return right(layer, x, less, "key", heads)
-
-
 # Every query sees the future.
 def wrong_future(layer, x, less, path, heads):
     given = {"query": x, "key": x, path: less}

@@ -30,7 +30,8 @@ def test_cost(cost):
         ]
         found = zip(names, cost(E, H, D, L), expected, strict=True)
         for name, one, other in found:
-            wrong = f"{name}, {H} heads of size {D}: {one:,} for {other:,}"
+            wrong = f"{name}, H = {H}, D = {D}: "
+            wrong += f"got {one:,}, expected {other:,}"
             assert one == other, wrong
     print("passed")
 
@@ -72,7 +73,7 @@ def test_ranks(score_ranks):
         found = score_ranks(layer, torch.randn(L, E))
         assert found.shape == (H,), tuple(found.shape)
         expected = [2, 0, min(D, L)]
-        wrong = f"{found.tolist()} for {expected}"
+        wrong = f"got {found.tolist()}, expected {expected}"
         assert found.tolist() == expected, wrong
     print("passed")
 
@@ -127,7 +128,7 @@ def test_reach(reach):
     assert found.shape == (5,), tuple(found.shape)
     expected = [4.5, 0.5, 0.0, 0.5, 4.5]
     for head, (one, other) in enumerate(zip(found, expected, strict=True)):
-        wrong = f"head {head + 1}: {one:.2f} for {other:.2f}"
+        wrong = f"head {head + 1}: got {one:.2f}, expected {other:.2f}"
         assert abs(one - other) < 1e-5, wrong
     print("passed")
 
@@ -174,8 +175,8 @@ def test_needed(least_error):
         left = torch.eye(R * k) - torch.linalg.pinv(handed) @ handed
         expected = left.square().sum().item() / (R * k)
         found = float(least_error(H, D, R, k))
-        wrong = f"{H} heads of size {D}, {R} sources of {k} numbers: "
-        wrong += f"{found:.2f} for {expected:.2f}"
+        wrong = f"H = {H}, D = {D}, R = {R}, k = {k}: "
+        wrong += f"got {found:.2f}, expected {expected:.2f}"
         assert abs(found - expected) < 1e-5, wrong
     print("passed")
 
@@ -254,7 +255,8 @@ def test_best(at_best):
     assert list(found) == list(given), list(found)
     for shape, expected in zip(given, [0.1, 0.2, 0.2], strict=True):
         lr, errors = found[shape]
-        assert lr == expected, f"{shape}: rate {lr} for {expected}"
+        wrong = f"{shape}: got rate {lr}, expected {expected}"
+        assert lr == expected, wrong
         same = torch.equal(errors, given[shape][lr])
         assert same, f"{shape}: {errors.tolist()}"
     print("passed")

@@ -54,7 +54,8 @@ def judge(statistic, pattern, words):
     found = statistic(torch.stack(heads, dim=1), words)
     assert found.shape == (3,), f"shape {tuple(found.shape)}"
     for one, share in zip(found.tolist(), (0.9, 0.5, 0.0), strict=True):
-        assert abs(one - share) < 1e-6, f"{one:.3f} for {share:.1f}"
+        wrong = f"got {one:.3f}, expected {share:.1f}"
+        assert abs(one - share) < 1e-6, wrong
     print("passed")
 
 

@@ -212,7 +212,8 @@ def test_cache(cache_bytes):
             models[size](tokens[None, :length], caches=caches)
             expected = sum(cache.nbytes for cache in caches)
             found = cache_bytes(models[size], length)
-            wrong = f"{size} heads, {length} letters: {found} for {expected}"
+            wrong = f"{size} heads, {length} letters: "
+            wrong += f"got {found}, expected {expected}"
             assert found == expected, wrong
     print("passed")
 

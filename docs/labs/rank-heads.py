@@ -91,7 +91,7 @@ def test_confidence(confidence):
     assert found.shape == (2,), tuple(found.shape)
     expected = torch.tensor([(1 / 2 + 1 / 3 + 1 / 4) / 3, 1.0])
     for head, (one, other) in enumerate(zip(found, expected, strict=True)):
-        wrong = f"head {head + 1}: {one:.3f} for {other:.3f}"
+        wrong = f"head {head + 1}: got {one:.3f}, expected {other:.3f}"
         assert (one - other).abs() < 1e-5, wrong
     print("passed")
 
@@ -126,7 +126,7 @@ def test_flatness(flatness):
     half = torch.tensor([2.0, 3.0, 4.0]).log()
     expected = [1.0, 0.0, (half[0] / half).mean().item()]
     for head, (one, other) in enumerate(zip(found, expected, strict=True)):
-        wrong = f"head {head + 1}: {one:.3f} for {other:.3f}"
+        wrong = f"head {head + 1}: got {one:.3f}, expected {other:.3f}"
         assert (one - other).abs() < 1e-5, wrong
     print("passed")
 
@@ -179,7 +179,8 @@ def test_gradient(gradient):
         slopes = (losses[0] - losses[1]) / 2e-4  # of each text
         expected = slopes.abs().mean().item()
         one = found[layer, head].item()
-        wrong = f"head {layer + 1}.{head + 1}: {one:.3f} for {expected:.3f}"
+        wrong = f"head {layer + 1}.{head + 1}: "
+        wrong += f"got {one:.3f}, expected {expected:.3f}"
         assert abs(one - expected) < 0.03 * expected, wrong
     print("passed")
 
@@ -221,7 +222,7 @@ def test_agree(agree):
     }
     for name, (b, expected) in cases.items():
         found = float(agree(a, b))
-        wrong = f"{name}: {found:.2f} for {expected:.2f}"
+        wrong = f"{name}: got {found:.2f}, expected {expected:.2f}"
         assert abs(found - expected) < 1e-5, wrong
     print("passed")
 

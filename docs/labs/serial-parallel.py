@@ -95,7 +95,7 @@ def test_misplaced(misplaced):
         for split, share in expected.items():
             found = float(misplaced(split, 2, L, H, D))
             wrong = f"{split.__name__}, L = {L}, H = {H}, D = {D}: "
-            wrong += f"{found:.3f} for {share:.3f}"
+            wrong += f"got {found:.3f}, expected {share:.3f}"
             assert abs(found - share) < 1e-5, wrong
     print("passed")
 
@@ -294,6 +294,10 @@ def memory(found):
 class Watch(TorchDispatchMode):
     """Sees every operation that torch starts, and lets it pass."""
 
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         result = operation(*args, **(kwargs or {}))
         # Here args and the result are known.
@@ -315,7 +319,8 @@ def test_launched(launched):
     for name, (function, expected) in cases.items():
         with torch.no_grad():
             found = launched(function)
-        assert found == expected, f"{name}: {found} for {expected}"
+        wrong = f"{name}: got {found}, expected {expected}"
+        assert found == expected, wrong
     print("passed")
 
 
@@ -501,7 +506,8 @@ def test_chain(longest_chain):
     for name, (arrows, expected) in cases.items():
         sides = [arrow.split(">") for arrow in arrows]
         found = longest_chain([(set(a), set(b)) for a, b in sides])
-        assert found == expected, f"{name}: {found} for {expected}"
+        wrong = f"{name}: got {found}, expected {expected}"
+        assert found == expected, wrong
     print("passed")
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from mutants import MUTANTS
 from rights import RIGHT, WRONG
+from torch import nn
 
 from mhattn.testing import check_attention
 
@@ -60,6 +61,14 @@ def test_nothing_is_found_in_right_layers(name):
     assert report.ok, str(report)
     assert len(report.checked) >= 10
     assert time.process_time() - start < QUICK
+
+
+@pytest.mark.parametrize("kind", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+@pytest.mark.parametrize("seed", range(6))
+def test_kinks_of_a_relu_are_no_mistake(kind, seed):
+    torch.manual_seed(seed)
+    report = check_attention(kind(64, 4, batch_first=True), only=["gradients"])
+    assert report.ok, str(report)
 
 
 @pytest.mark.parametrize("name", WRONG)

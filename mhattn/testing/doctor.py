@@ -133,6 +133,9 @@ def _examined(subject: Subject, names: list[str]) -> Report:
     report = Report(name)
     with contextlib.suppress(Skip):
         masks.try_forms(subject)
+    if "past" in names and (unsaid := order.unsaid(subject)):
+        report.findings.append(replace(unsaid, page=PAGES[unsaid.check]))
+        subject.calls = replace(subject.calls, causal=True)  # the rest is examined as it is
     rooms = [room.__name__ for room in ROOMS]
     ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
     for check in (each for each in ordered if each.name in names):
@@ -143,7 +146,8 @@ def _examined(subject: Subject, names: list[str]) -> Report:
             report.checked.append(check.name)
         known = {(each.check, each.level) for each in report.findings}
         report.findings += [each for each in found if (each.check, each.level) not in known]
-    report.findings.sort(key=lambda each: KNOWN not in each.got)  # named mistakes first
+    named = (KNOWN, order.UNSAID)
+    report.findings.sort(key=lambda each: not any(name in each.got for name in named))
     return report
 
 

@@ -12,6 +12,21 @@ from mhattn.testing.subject import Subject
 
 __all__: list[str] = []
 
+UNSAID = "no output depends on a later token: the layer looks causal"
+
+
+def unsaid(subject: Subject) -> Finding | None:
+    """A layer that is causal, and was not said to be."""
+    if subject.calls.causal is not False:
+        return None
+    inputs = subject.draw(5, seed=1)
+    moved = influence(subject, inputs, where=subject.where, size=2.0)
+    seen = allowed(subject, 5, 5).to(moved.device)
+    if not (moved[:, seen] > 1e-9).all() or (moved[:, ~seen] > subject.tolerance).any():
+        return None
+    what = "outputs that later tokens move; if it is meant to be causal, say causal=True"
+    return Finding("past", "each of 5 tokens was replaced", UNSAID, what)
+
 
 @check("future", "masks-in-practice/#leak")
 def future(subject: Subject) -> Found:

@@ -71,6 +71,32 @@ def test_kinks_of_a_relu_are_no_mistake(kind, seed):
     assert report.ok, str(report)
 
 
+class Always(nn.Module):
+    """Always causal, by names of its own."""
+
+    def __init__(self, E=20, H=5):
+        super().__init__()
+        self.wq, self.wk, self.wv, self.wo = (nn.Linear(E, E) for _ in range(4))
+        self.parts = H
+
+    def forward(self, x):
+        maps = self.wq, self.wk, self.wv
+        q, k, v = (each(x).unflatten(-1, (self.parts, -1)).transpose(1, 2) for each in maps)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.wo(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("told", [{}, {"causal": False}])
+def test_a_layer_that_is_causal_and_was_not_said_to_be_is_named_so_and_no_more(told):
+    torch.manual_seed(0)
+    report = check_attention(Always(), num_heads=5, **told)
+    assert [each.check for each in report.findings] == ["past"]
+    assert "the layer looks causal" in report.errors[0].got
+    assert "say causal=True" in report.errors[0].expected
+    assert {"future", "order", "formula"} <= set(report.checked)
+    assert check_attention(Always(), num_heads=5, causal=True).ok
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_right_layer_that_is_called_wrong_is_found(name):
     torch.manual_seed(0)

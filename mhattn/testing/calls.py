@@ -218,7 +218,7 @@ def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
             f"num_kv_heads must divide num_heads, {given['num_heads']}, got {given['num_kv_heads']}"
         )
     width = given["embed_dim"] or 8 * given["num_heads"]
-    given["head_dim"] = given["head_dim"] or width // given["num_heads"]
+    given["head_dim"] = given["head_dim"] or max(1, width // given["num_heads"])
     given["embed_dim"] = given["embed_dim"] or given["head_dim"] * given["num_heads"]
     takes, required = signature(layer)
     for name, usual in NAMES.items():

@@ -106,21 +106,29 @@ def check_attention(
         if kind_of(layer) and isinstance(layer, nn.Module):
             layer = adapt(layer)
         subject = Subject.of(layer, Calls(**how), set(how))
-        _first_call(subject)
+        _first_call(subject, set(how))
         report = _examined(subject, names)
     report.assumed = assumed(subject.layer, subject.calls, set(how))
     return report
 
 
-def _first_call(subject: Subject) -> None:
+def _first_call(subject: Subject, said: set[str]) -> None:
     try:
         subject(*subject.draw(5))
     except Exception as error:
         c = subject.calls
-        raise ValueError(
+        sizes = {"embed_dim": c.embed_dim, "num_heads": c.num_heads}
+        told = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        text = (
             f"layer raised {type(error).__name__} in its plainest call, with inputs={c.inputs!r}, "
-            f"embed_dim={c.embed_dim}, num_heads={c.num_heads}: {error}"
-        ) from error
+            f"{told}: {error}"
+        )
+        guessed = [name for name in sizes if name not in said]
+        if not guessed or isinstance(subject.layer, Adapted):
+            raise ValueError(text) from error
+        say = ", ".join(f"{name}=..." for name in guessed)
+        text += f"; {' and '.join(guessed)} guessed: if that is wrong, say {say}"
+        raise ValueError(text) from None
 
 
 def _examined(subject: Subject, names: list[str]) -> Report:

@@ -86,6 +86,18 @@ class Always(nn.Module):
         return self.wo(mixed.transpose(1, 2).flatten(2))
 
 
+def test_guessed_sizes_are_said_to_be_guessed():
+    layer = Always(20, 5)
+    layer.d = 4  # of a head: read as the width of a token
+    what = (
+        r"embed_dim=4, num_heads=5: .*; embed_dim guessed: if that is wrong, say embed_dim=\.\.\."
+    )
+    with pytest.raises(ValueError, match=what) as caught:
+        check_attention(layer, num_heads=5)
+    assert caught.value.__suppress_context__
+    assert check_attention(layer, embed_dim=20, num_heads=5, causal=True).ok
+
+
 @pytest.mark.parametrize("told", [{}, {"causal": False}])
 def test_a_layer_that_is_causal_and_was_not_said_to_be_is_named_so_and_no_more(told):
     torch.manual_seed(0)

@@ -62,6 +62,7 @@ def cache(subject: Subject) -> Found:
                     f"output {i} differs by {said(gap.max().item())} from that of the whole text",
                     "the same to rounding",
                     f"sequence {b}",
+                    "mask-conventions/#alignment" if name == "cache-chunks" else "",
                 )
                 return
     yield from _twice(subject, x, full)

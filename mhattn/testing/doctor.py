@@ -164,7 +164,7 @@ def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     found: list[Finding] = []
     try:
         for each in check.look(subject):
-            found.append(replace(each, page=PAGES[each.check]))
+            found.append(replace(each, page=each.page or PAGES[each.check]))
     except Skip as why:
         return found, "" if found else str(why)
     except Exception as error:

@@ -17,6 +17,22 @@ from mhattn.testing.subject import Skip, Subject
 __all__: list[str] = []
 
 KNOWN = "it is exactly that of: "
+SECTIONS = {  # where a mistake is explained, by how its name begins
+    "scale": "scaled-attention/#scale",
+    "softmax": "attention/#softmax",
+    "groups": "grouped-query/#code",
+    "heads split": "shapes/#wrong-split",
+    "heads merged": "shapes-in-depth/#merge",
+    "rotary pairs": "positions/#pairs",
+    "rotary": "positions/#turned",
+    "positions": "positions/#turned",
+    "queries": "attention/#qkv",
+    "keys": "attention/#qkv",
+    "values": "attention/#qkv",
+    "no output": "shapes/#layer",
+    "causal": "masks-in-practice/#causal",
+    "not causal": "masks-in-practice/#causal",
+}
 
 
 @dataclass(frozen=True)
@@ -191,7 +207,8 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
         )
         got = f"the output differs by {said(gaps[chosen])} of its usual size"
         got += f"; {KNOWN}{why}" if why else "; no mistake known here gives just this"
-        found.append(Finding("formula", name, got, expected))
+        page = next((SECTIONS[each] for each in SECTIONS if why.startswith(each)), "")
+        found.append(Finding("formula", name, got, expected, page=page))
         break
 
     def reference(inputs: list[Tensor], seen: Tensor | None, **asked: Any) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@
 import functools
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,11 @@ from mutants import MUTANTS
 from rights import RIGHT, WRONG
 from torch import nn
 
-from mhattn.testing import check_attention
+from mhattn.testing import check_attention, formula
+from mhattn.testing.calls import Calls
+from mhattn.testing.projections import Parts
+from mhattn.testing.registry import PAGES
+from mhattn.testing.subject import Subject
 
 QUICK = 10.0  # seconds of a processor
 UNSEEN = {
@@ -84,6 +89,19 @@ class Always(nn.Module):
         q, k, v = (each(x).unflatten(-1, (self.parts, -1)).transpose(1, 2) for each in maps)
         mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.wo(mixed.transpose(1, 2).flatten(2))
+
+
+def test_every_named_mistake_leads_to_a_section_that_exists():
+    layer = nn.MultiheadAttention(24, 3)
+    subject = Subject.of(layer, Calls(), set())
+    parts = Parts([torch.zeros(2, 5, 24)] * 3)
+    for rotary in (None, ("halves", 1e4)):
+        for name, _ in formula.mistakes(formula.Formula(1.0, rotary=rotary), parts, subject):
+            assert any(name.startswith(each) for each in formula.SECTIONS), name
+    docs = Path(__file__).parents[2] / "docs" / "en"
+    for where in {*formula.SECTIONS.values(), *PAGES.values(), "mask-conventions/#alignment"}:
+        page, _, section = where.partition("/#")
+        assert f"{{ #{section} }}" in (docs / f"{page}.md").read_text(), where
 
 
 def test_guessed_sizes_are_said_to_be_guessed():

@@ -38,7 +38,7 @@ def steps(
 def cache(subject: Subject) -> Found:
     """A text in pieces, with a cache, gives the outputs of the whole text."""
     c = subject.calls
-    need(c.cache and not subject.is_heads, "takes no cache, or new_cache isn't said")
+    need(c.cache and not subject.is_heads, "takes no cache")
     asked = subject.usual
     length = 9 if not c.window else 3 * c.window + 2
     x = subject.draw(length, seed=8)[0]
@@ -95,12 +95,12 @@ def _cropped(cache: Any, length: int, seen: int) -> None:
 def cache_crop(subject: Subject) -> Found:
     """After cropping, a cache continues as if the dropped tokens had never come."""
     c = subject.calls
-    need(
-        c.cache and c.new_cache and not subject.is_heads, "takes no cache, or new_cache isn't said"
-    )
-    need(hasattr(subject.new_cache(), "crop"), "the cache can't be cropped")
+    need(c.cache and not subject.is_heads, "takes no cache")
     need(not c.window, "the layer has a window")
     x, other = subject.draw(9, seed=8)[0], subject.draw(9, seed=10)[0]
+    _, first = steps(subject, x, (1,), subject.new_cache())
+    need(first is not None, "no cache comes back: say new_cache")
+    need(hasattr(first, "crop"), f"the cache is a {type(first).__name__}: nothing to crop")
     spliced = torch.cat([x[:, :5], other[:, 5:]], 1)
     _, kept = steps(subject, x, (9,), subject.new_cache())
     _cropped(kept, 7, 9)

@@ -97,11 +97,9 @@ def check_attention(
     unknown = sorted(set(how) - set(Calls.__dataclass_fields__))
     if unknown:
         raise TypeError(f"{unknown[0]} is no argument of check_attention")
-    names = list(CHECKS) if only is None else list(only)
-    if strange := [name for name in names if name not in CHECKS]:
-        raise ValueError(
-            f"only must name checks, got {strange[0]!r}; there are {', '.join(CHECKS)}"
-        )
+    names = list(PAGES) if only is None else list(only)
+    if strange := [name for name in names if name not in PAGES]:
+        raise ValueError(f"only must name checks, got {strange[0]!r}; there are {', '.join(PAGES)}")
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         if kind_of(layer) and isinstance(layer, nn.Module):
             layer = adapt(layer)
@@ -146,17 +144,26 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         subject.calls = replace(subject.calls, causal=True)  # the rest is examined as it is
     rooms = [room.__name__ for room in ROOMS]
     ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
-    for check in (each for each in ordered if each.name in names):
+    for check in (each for each in ordered if {each.name, *_parts(each)} & set(names)):
         found, why = _looked(check, subject)
-        if why:
-            report.skipped[check.name] = why
-        else:
-            report.checked.append(check.name)
+        reported = {each.check for each in found}
+        for part in (check.name, *_parts(check)):
+            if why:
+                report.skipped[part] = why
+            elif part == check.name or part in reported or not reported:
+                report.checked.append(part)
+            else:
+                report.skipped[part] = f"{check.name} found a mistake first"
         known = {(each.check, each.level) for each in report.findings}
         report.findings += [each for each in found if (each.check, each.level) not in known]
     named = (KNOWN, order.UNSAID)
     report.findings.sort(key=lambda each: not any(name in each.got for name in named))
     return report
+
+
+def _parts(check: Check) -> list[str]:
+    """Names under which a check alone reports."""
+    return [name for name in check.also if name not in CHECKS]
 
 
 def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:

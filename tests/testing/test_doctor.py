@@ -104,6 +104,13 @@ def test_every_named_mistake_leads_to_a_section_that_exists():
         assert f"{{ #{section} }}" in (docs / f"{page}.md").read_text(), where
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_each_name_of_a_check_may_be_asked_for_and_is_in_the_report(name):
+    report = check_attention(nn.MultiheadAttention(24, 3, batch_first=True), only=[name])
+    assert report.ok, str(report)
+    assert name in {*report.checked, *report.skipped}
+
+
 def test_guessed_sizes_are_said_to_be_guessed():
     layer = Always(20, 5)
     layer.d = 4  # of a head: read as the width of a token

@@ -4,6 +4,7 @@
 """
 
 import functools
+import re
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from rights import RIGHT, WRONG
 from torch import nn
 
 from mhattn.testing import check_attention, formula
+from mhattn.testing.__main__ import made, main as main_of_command
 from mhattn.testing.calls import Calls
 from mhattn.testing.projections import Parts
 from mhattn.testing.registry import PAGES
@@ -121,6 +123,41 @@ def test_guessed_sizes_are_said_to_be_guessed():
         check_attention(layer, num_heads=5)
     assert caught.value.__suppress_context__
     assert check_attention(layer, embed_dim=20, num_heads=5, causal=True).ok
+
+
+MHA = "torch.nn:MultiheadAttention"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"{MHA} --call causal=Tru", "causal must be True, False or the name of .*, got 'Tru'"),
+        (f"{MHA} --call mask=attn", "mask must be the name of an argument .*, got 'attn'"),
+        (f"{MHA} --call batch_first=True", "has batch_first=False: say --set batch_first=True"),
+        (f"{MHA} --num-heads 5", "MultiheadAttention.*num_heads=5. raised AssertionError"),
+        ("torch.nn:Nope", "torch.nn has no 'Nope'"),
+        ("no_such_module:Nope", "No module named 'no_such_module'"),
+        ("torch.nn:Linear", "Linear needs in_features: say --set in_features="),
+        ("test_doctor:Always --num-heads 3", "plainest call, with .*embed_dim=20, num_heads=3"),
+    ],
+)
+def test_the_command_refuses_with_one_line(line, said, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main_of_command(line.split())
+    assert caught.value.code == 2
+    *_, last = capsys.readouterr().err.strip().splitlines()
+    assert re.search(said, last), last
+
+
+def test_the_command_takes_the_sizes_of_the_class(capsys):
+    assert main_of_command(["test_doctor:Always", "--call", "causal=True"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("Always: 0 mistakes, 0 notes, ")
+    sizes = {"embed_dim": None, "num_heads": None}
+    assert made(Always, sizes, {})[1] == {"embed_dim": 20, "num_heads": 5}
+    assert made(nn.MultiheadAttention, sizes, {})[1] == {"embed_dim": 24, "num_heads": 3}
+    layer, told = made(Always, sizes | {"num_heads": 2}, {"E": 8})
+    assert (layer.wq.in_features, told) == (8, {"embed_dim": 8, "num_heads": 2})
 
 
 @pytest.mark.parametrize("told", [{}, {"causal": False}])

@@ -235,8 +235,23 @@ def _gaps(
     try:
         given = [right(parts, heads, seen)[0] for parts in options]
     except RuntimeError as error:
-        raise Skip(f"its projections have other sizes: {error}"[:90]) from error
+        raise Skip(
+            _sizes(subject, options) or f"its projections have other sizes: {error}"[:90]
+        ) from error
     return [apart(subject, output, each).max().item() for each in given]
+
+
+def _sizes(subject: Subject, options: list[Parts]) -> str:
+    """Which projection has another width than the sizes say, and what may be said."""
+    dim = subject.dim
+    for parts in options:
+        q, k, _ = (x.shape[-1] for x in parts.three)
+        if q != subject.heads * dim:
+            return f"q maps to {q} features, not {subject.heads * dim}: say num_heads, head_dim"
+        if k != subject.kv_heads * dim:
+            say = f"num_kv_heads={k // dim}" if k % dim == 0 else "num_kv_heads"
+            return f"k maps to {k} features, not {subject.kv_heads * dim}: say {say}"
+    return ""
 
 
 def _diagnosis(

@@ -113,6 +113,23 @@ def test_each_name_of_a_check_may_be_asked_for_and_is_in_the_report(name):
     assert name in {*report.checked, *report.skipped}
 
 
+def test_fewer_heads_of_keys_that_were_not_said_are_named():
+    class Grouped(Always):
+        def __init__(self):
+            super().__init__(24, 6)
+            self.wk, self.wv = nn.Linear(24, 8), nn.Linear(24, 8)
+
+        def forward(self, x):
+            maps = self.wq, self.wk, self.wv
+            q, k, v = (each(x).unflatten(-1, (-1, 4)).transpose(1, 2) for each in maps)
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+            return self.wo(mixed.transpose(1, 2).flatten(2))
+
+    report = check_attention(Grouped(), num_heads=6, only=["formula"])
+    assert report.skipped["formula"] == "k maps to 8 features, not 24: say num_kv_heads=2"
+    assert check_attention(Grouped(), num_heads=6, num_kv_heads=2).ok
+
+
 def test_guessed_sizes_are_said_to_be_guessed():
     layer = Always(20, 5)
     layer.d = 4  # of a head: read as the width of a token

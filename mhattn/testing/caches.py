@@ -46,10 +46,7 @@ def cache(subject: Subject) -> Found:
         asked["position_ids"] = torch.arange(length, device=x.device).expand(len(x), length)
     with torch.no_grad():
         full = subject(x, x, x, **asked).output
-    plans = {
-        "cache": (4, *[1] * (length - 4)),
-        "cache-chunks": (3, 2, length - 5),
-    }
+    plans = {"cache": (4, *[1] * (length - 4)), "cache-chunks": (3, 2, length - 5)}
     for name, sizes in plans.items():
         for again in range(2):
             got, _ = steps(subject, x, sizes, subject.new_cache())

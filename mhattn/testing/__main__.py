@@ -3,29 +3,46 @@
 import argparse
 import ast
 import importlib
+import inspect
 import sys
 from typing import Any
 
-from torch import nn
+import torch
 
 from mhattn.testing.calls import SIZES, Calls, signature
 from mhattn.testing.doctor import check_attention
 
 __all__: list[str] = []
 
+USUAL = {"embed_dim": 24, "num_heads": 3}  # where a class needs them and has no default
 
-def made(target: type[nn.Module], sizes: dict[str, int | None], extra: dict[str, Any]) -> nn.Module:
-    """An object of a class, with the sizes that its constructor has names for."""
+
+def made(
+    target: type, sizes: dict[str, int | None], extra: dict[str, Any]
+) -> tuple[Any, dict[str, int]]:
+    """An object of a class, and its sizes: those asked for, the class's own, or the usual ones."""
     names, required = signature(target)
-    options = dict(extra)
-    for size, value in sizes.items():
-        name = next((each for each in SIZES[size] if each in names), None)
-        if name and name not in options and value is not None:
-            options[name] = value
-    missing = [name for name in required if name not in options]
-    if missing:
-        raise SystemExit(f"{target.__name__} needs {missing[0]}: say --set {missing[0]}=...")
-    return target(**options)
+    options, told = dict(extra), dict[str, int]()
+    for size, asked in sizes.items():
+        name, value = next((each for each in SIZES[size] if each in names), None), asked
+        if name in options:
+            value = options[name]
+        elif name and value is None and name not in required:
+            value = inspect.signature(target).parameters[name].default
+        elif name:
+            value = value or USUAL.get(size)
+            options |= {name: value} if value else {}
+        if isinstance(value, int):
+            told[size] = value
+    if missing := [name for name in required if name not in options]:
+        raise ValueError(f"{target.__name__} needs {missing[0]}: say --set {missing[0]}=...")
+    torch.manual_seed(0)
+    try:
+        return target(**options), told
+    except Exception as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{target.__name__}({given}) raised {said}") from error
 
 
 def pair(text: str) -> tuple[str, Any]:
@@ -39,41 +56,65 @@ def pair(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Print the report; 0 if it is ok, 1 if not."""
-    parser = argparse.ArgumentParser(prog="python -m mhattn.testing", description=__doc__)
-    parser.add_argument("layer", help="package.module:name of a class, an object or a function")
-    parser.add_argument("--embed-dim", type=int, default=24)
-    parser.add_argument("--num-heads", type=int, default=3)
-    parser.add_argument("--num-kv-heads", type=int)
-    parser.add_argument("--head-dim", type=int)
-    helps = {"set": "of the class", "call": "of check_attention, as causal=True"}
+def parser() -> argparse.ArgumentParser:
+    """What may be asked for."""
+    found = argparse.ArgumentParser(prog="python -m mhattn.testing", description=__doc__)
+    found.add_argument("layer", help="package.module:name of a class, an object or a function")
+    for size in ("embed_dim", "num_heads", "num_kv_heads", "head_dim"):
+        usual = f", or {USUAL[size]} where it has none" if size in USUAL else ""
+        text = f"given to a class as {', '.join(SIZES[size])}; default: the layer's own{usual}"
+        found.add_argument(f"--{size.replace('_', '-')}", type=int, help=text)
+    helps = {
+        "set": "an argument of the class, as batch_first=True",
+        "call": "an argument of check_attention, as causal=True",
+    }
     for option, text in helps.items():
-        parser.add_argument(
-            f"--{option}",
-            type=pair,
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help=f"an argument {text}",
+        found.add_argument(
+            f"--{option}", type=pair, action="append", default=[], metavar="NAME=VALUE", help=text
         )
-    asked = parser.parse_args(arguments)
-    module, colon, name = asked.layer.partition(":")
+    return found
+
+
+def named(path: str) -> Any:
+    """What ``package.module:name`` names."""
+    module, colon, name = path.partition(":")
     if not colon:
-        parser.error(f"layer must be package.module:name, got {asked.layer!r}")
+        raise ValueError(f"layer must be package.module:name, got {path!r}")
     sys.path.insert(0, "")
-    layer: Any = importlib.import_module(module)
+    found: Any = importlib.import_module(module)
     for part in name.split("."):
-        layer = getattr(layer, part)
-    names = ("embed_dim", "num_heads", "num_kv_heads", "head_dim")
-    sizes = {size: getattr(asked, size) for size in names}
+        if not hasattr(found, part):
+            raise ValueError(f"{module} has no {name!r}")
+        found = getattr(found, part)
+    return found
+
+
+def how_to_call(asked: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """The layer, and what `check_attention` is told of it."""
+    layer, sizes = named(asked.layer), {size: getattr(asked, size) for size in SIZES}
+    told = {size: value for size, value in sizes.items() if value is not None}
     if isinstance(layer, type):
-        layer = made(layer, sizes, dict(asked.set))
-    how = {size: value for size, value in sizes.items() if value is not None} | dict(asked.call)
-    unknown = set(how) - set(Calls.__dataclass_fields__)
-    if unknown:
-        parser.error(f"{sorted(unknown)[0]} is no argument of check_attention")
-    report = check_attention(layer, **how)
+        layer, told = made(layer, sizes, dict(asked.set))
+    elif asked.set:
+        raise ValueError(f"--set is for a class, {asked.layer} is none")
+    call = dict(asked.call)
+    if unknown := sorted(set(call) - set(Calls.__dataclass_fields__)):
+        raise ValueError(f"{unknown[0]} is no argument of check_attention")
+    own = getattr(layer, "batch_first", None)
+    if own is not None and call.get("batch_first", own) != own:
+        other = call["batch_first"]
+        raise ValueError(f"the layer has batch_first={own}: say --set batch_first={other}")
+    return layer, told | call
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the report; 0 if it is ok, 1 if not, 2 if the layer can't be examined."""
+    asked = parser().parse_args(arguments)
+    try:
+        layer, how = how_to_call(asked)
+        report = check_attention(layer, **how)
+    except (ImportError, TypeError, ValueError) as error:
+        parser().error(str(error))
     print(report)
     return 0 if report.ok else 1
 

@@ -218,12 +218,13 @@ def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
             f"num_kv_heads must divide num_heads, {given['num_heads']}, got {given['num_kv_heads']}"
         )
     width = given["embed_dim"] or 8 * given["num_heads"]
-    given["head_dim"] = given["head_dim"] or width // given["num_heads"]
+    given["head_dim"] = given["head_dim"] or max(1, width // given["num_heads"])
     given["embed_dim"] = given["embed_dim"] or given["head_dim"] * given["num_heads"]
     takes, required = signature(layer)
     for name, usual in NAMES.items():
         if given[name] is None:
             given[name] = next((option for option in usual if option in takes), False)
+    _check_names(layer, takes, {name: given[name] for name in NAMES if name in said})
     if given["inputs"] is None:
         first = required[:3]
         many = len(first) == 3 or takes[1:3] == ["key", "value"] or takes[1:3] == ["k", "v"]
@@ -253,6 +254,22 @@ def signature(layer: Callable[..., Any]) -> tuple[list[str], list[str]]:
         p for p in asked.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
     return [p.name for p in plain], [p.name for p in plain if p.default is p.empty]
+
+
+def _check_names(layer: Callable[..., Any], takes: list[str], given: dict[str, Any]) -> None:
+    """Names of arguments that the caller has said are the layer's."""
+    target = layer.forward if isinstance(layer, nn.Module) else layer
+    if not takes or any(
+        p.kind is p.VAR_KEYWORD for p in inspect.signature(target).parameters.values()
+    ):
+        return
+    for name, value in given.items():
+        if isinstance(value, str) and value not in takes:
+            others = "True, False or " if name == "causal" else ""
+            raise ValueError(
+                f"{name} must be {others}the name of an argument that the layer takes, "
+                f"{', '.join(takes)}, got {value!r}"
+            )
 
 
 def _batch_first(layer: nn.Module, given: dict[str, Any], said: set[str]) -> bool:

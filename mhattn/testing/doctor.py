@@ -97,30 +97,36 @@ def check_attention(
     unknown = sorted(set(how) - set(Calls.__dataclass_fields__))
     if unknown:
         raise TypeError(f"{unknown[0]} is no argument of check_attention")
-    names = list(CHECKS) if only is None else list(only)
-    if strange := [name for name in names if name not in CHECKS]:
-        raise ValueError(
-            f"only must name checks, got {strange[0]!r}; there are {', '.join(CHECKS)}"
-        )
+    names = list(PAGES) if only is None else list(only)
+    if strange := [name for name in names if name not in PAGES]:
+        raise ValueError(f"only must name checks, got {strange[0]!r}; there are {', '.join(PAGES)}")
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         if kind_of(layer) and isinstance(layer, nn.Module):
             layer = adapt(layer)
         subject = Subject.of(layer, Calls(**how), set(how))
-        _first_call(subject)
+        _first_call(subject, set(how))
         report = _examined(subject, names)
     report.assumed = assumed(subject.layer, subject.calls, set(how))
     return report
 
 
-def _first_call(subject: Subject) -> None:
+def _first_call(subject: Subject, said: set[str]) -> None:
     try:
         subject(*subject.draw(5))
     except Exception as error:
         c = subject.calls
-        raise ValueError(
+        sizes = {"embed_dim": c.embed_dim, "num_heads": c.num_heads}
+        told = ", ".join(f"{name}={size}" for name, size in sizes.items())
+        text = (
             f"layer raised {type(error).__name__} in its plainest call, with inputs={c.inputs!r}, "
-            f"embed_dim={c.embed_dim}, num_heads={c.num_heads}: {error}"
-        ) from error
+            f"{told}: {error}"
+        )
+        guessed = [name for name in sizes if name not in said]
+        if not guessed or isinstance(subject.layer, Adapted):
+            raise ValueError(text) from error
+        say = ", ".join(f"{name}=..." for name in guessed)
+        text += f"; {' and '.join(guessed)} guessed: if that is wrong, say {say}"
+        raise ValueError(text) from None
 
 
 def _examined(subject: Subject, names: list[str]) -> Report:
@@ -133,18 +139,31 @@ def _examined(subject: Subject, names: list[str]) -> Report:
     report = Report(name)
     with contextlib.suppress(Skip):
         masks.try_forms(subject)
+    if "past" in names and (unsaid := order.unsaid(subject)):
+        report.findings.append(replace(unsaid, page=PAGES[unsaid.check]))
+        subject.calls = replace(subject.calls, causal=True)  # the rest is examined as it is
     rooms = [room.__name__ for room in ROOMS]
     ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
-    for check in (each for each in ordered if each.name in names):
+    for check in (each for each in ordered if {each.name, *_parts(each)} & set(names)):
         found, why = _looked(check, subject)
-        if why:
-            report.skipped[check.name] = why
-        else:
-            report.checked.append(check.name)
+        reported = {each.check for each in found}
+        for part in (check.name, *_parts(check)):
+            if why:
+                report.skipped[part] = why
+            elif part == check.name or part in reported or not reported:
+                report.checked.append(part)
+            else:
+                report.skipped[part] = f"{check.name} found a mistake first"
         known = {(each.check, each.level) for each in report.findings}
         report.findings += [each for each in found if (each.check, each.level) not in known]
-    report.findings.sort(key=lambda each: KNOWN not in each.got)  # named mistakes first
+    named = (KNOWN, order.UNSAID)
+    report.findings.sort(key=lambda each: not any(name in each.got for name in named))
     return report
+
+
+def _parts(check: Check) -> list[str]:
+    """Names under which a check alone reports."""
+    return [name for name in check.also if name not in CHECKS]
 
 
 def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
@@ -152,7 +171,7 @@ def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     found: list[Finding] = []
     try:
         for each in check.look(subject):
-            found.append(replace(each, page=PAGES[each.check]))
+            found.append(replace(each, page=each.page or PAGES[each.check]))
     except Skip as why:
         return found, "" if found else str(why)
     except Exception as error:

@@ -17,6 +17,22 @@ from mhattn.testing.subject import Skip, Subject
 __all__: list[str] = []
 
 KNOWN = "it is exactly that of: "
+SECTIONS = {  # where a mistake is explained, by how its name begins
+    "scale": "scaled-attention/#scale",
+    "softmax": "attention/#softmax",
+    "groups": "grouped-query/#code",
+    "heads split": "shapes/#wrong-split",
+    "heads merged": "shapes-in-depth/#merge",
+    "rotary pairs": "positions/#pairs",
+    "rotary": "positions/#turned",
+    "positions": "positions/#turned",
+    "queries": "attention/#qkv",
+    "keys": "attention/#qkv",
+    "values": "attention/#qkv",
+    "no output": "shapes/#layer",
+    "causal": "masks-in-practice/#causal",
+    "not causal": "masks-in-practice/#causal",
+}
 
 
 @dataclass(frozen=True)
@@ -191,7 +207,8 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
         )
         got = f"the output differs by {said(gaps[chosen])} of its usual size"
         got += f"; {KNOWN}{why}" if why else "; no mistake known here gives just this"
-        found.append(Finding("formula", name, got, expected))
+        page = next((SECTIONS[each] for each in SECTIONS if why.startswith(each)), "")
+        found.append(Finding("formula", name, got, expected, page=page))
         break
 
     def reference(inputs: list[Tensor], seen: Tensor | None, **asked: Any) -> tuple[Tensor, Tensor]:
@@ -218,8 +235,23 @@ def _gaps(
     try:
         given = [right(parts, heads, seen)[0] for parts in options]
     except RuntimeError as error:
-        raise Skip(f"its projections have other sizes: {error}"[:90]) from error
+        raise Skip(
+            _sizes(subject, options) or f"its projections have other sizes: {error}"[:90]
+        ) from error
     return [apart(subject, output, each).max().item() for each in given]
+
+
+def _sizes(subject: Subject, options: list[Parts]) -> str:
+    """Which projection has another width than the sizes say, and what may be said."""
+    dim = subject.dim
+    for parts in options:
+        q, k, _ = (x.shape[-1] for x in parts.three)
+        if q != subject.heads * dim:
+            return f"q maps to {q} features, not {subject.heads * dim}: say num_heads, head_dim"
+        if k != subject.kv_heads * dim:
+            say = f"num_kv_heads={k // dim}" if k % dim == 0 else "num_kv_heads"
+            return f"k maps to {k} features, not {subject.kv_heads * dim}: say {say}"
+    return ""
 
 
 def _diagnosis(

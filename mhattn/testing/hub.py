@@ -117,7 +117,8 @@ class OfTransformers(Adapted):
     def _words(self, cached: bool) -> Iterator[str]:
         kind = type(self.layer).__name__
         what = "cross-attention" if self.part == "memory" else "self-attention"
-        yield f"{kind} of transformers ({self.way}): {what}"
+        way = "attn_implementation unset: eager" if self.way == "None" else self.way
+        yield f"{kind} of transformers ({way}): {what}"
         form = "booleans" if self.way == "sdpa" else "floats to be added"
         yield f"{self.names['mask']} is (B, 1, L, S), {form}"
         if self.causal:

@@ -326,7 +326,7 @@ def _empty(subject: Subject, did: str, asked: dict[str, Any], empty: Tensor) -> 
         yield Finding("empty-rows", did, "other outputs are NaN", "they are as before")
         return
     if not tokens[empty].isfinite().all():
-        yield Finding("empty-rows", did, "its output is NaN", "zeros, or an error", level=level)
+        yield Finding("empty-rows", did, "its output is NaN", "finite numbers", level=level)
         return
     if output.requires_grad:
         tokens[~empty].square().sum().backward()

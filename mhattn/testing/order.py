@@ -12,6 +12,21 @@ from mhattn.testing.subject import Subject
 
 __all__: list[str] = []
 
+UNSAID = "no output depends on a later token: the layer looks causal"
+
+
+def unsaid(subject: Subject) -> Finding | None:
+    """A layer that is causal, and was not said to be."""
+    if subject.calls.causal is not False:
+        return None
+    inputs = subject.draw(5, seed=1)
+    moved = influence(subject, inputs, where=subject.where, size=2.0)
+    seen = allowed(subject, 5, 5).to(moved.device)
+    if not (moved[:, seen] > 1e-9).all() or (moved[:, ~seen] > subject.tolerance).any():
+        return None
+    what = "outputs that later tokens move; if it is meant to be causal, say causal=True"
+    return Finding("past", "each of 5 tokens was replaced", UNSAID, what)
+
 
 @check("future", "masks-in-practice/#leak")
 def future(subject: Subject) -> Found:
@@ -71,11 +86,9 @@ def keys_of(seen: Tensor) -> list[int]:
 @check("corner", "mask-conventions/#alignment")
 def corner(subject: Subject) -> Found:
     """With fewer queries than keys the causal mask is aligned as the layer says."""
-    need(
-        isinstance(subject.calls.causal, str) or (subject.calls.causal and subject.takes_two),
-        "not causal",
-    )
-    need(subject.takes_two and subject.calls.corner, "one sequence only")
+    need(causal(subject), "not causal: say causal=True, or the argument's name")
+    need(subject.takes_two, "queries and keys come from one sequence")
+    need(subject.calls.corner, "corner=None: any will do")
     inputs = subject.draw(3, 7, seed=2)
     moved = (
         influence(subject, inputs, causal=True, where="keys", size=2.0).amax(0) > subject.tolerance
@@ -85,7 +98,8 @@ def corner(subject: Subject) -> Found:
         corners = ("upper left", "lower right")
         fits = [name for name in corners if torch.equal(moved, allowed(subject, 3, 7, name))]
         did = "3 queries, 7 keys, causal: each key was replaced"
-        got = f"query 0 sees keys {keys_of(moved)}, as with the corner {(*fits, 'neither')[0]}"
+        got = f"query 0 sees keys {keys_of(moved)}, "
+        got += f"as with the corner {fits[0]}" if fits else "who sees whom fits neither corner"
         yield Finding("corner", did, got, f"keys {keys_of(right)}: {subject.calls.corner}")
         return
     if subject.calls.corner == "lower right":

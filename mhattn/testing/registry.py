@@ -20,12 +20,14 @@ class Check:
         page: the section of the site that explains it.
         says: in one line, what holds for a right layer.
         look: finds mistakes, or raises `Skip` with the reason why it can't look.
+        also: other names under which it reports.
     """
 
     name: str
     page: str
     says: str
     look: Callable[[Subject], Found]
+    also: tuple[str, ...] = ()
 
 
 CHECKS: dict[str, Check] = {}
@@ -43,8 +45,9 @@ def check(name: str, page: str, **also: str) -> Callable[[Look], Look]:
     """
 
     def enter(look: Look) -> Look:
-        CHECKS[name] = Check(name, page, (look.__doc__ or "").splitlines()[0], look)
         others = {other.replace("_", "-"): where for other, where in also.items()}
+        says = (look.__doc__ or "").splitlines()[0]
+        CHECKS[name] = Check(name, page, says, look, tuple(others))
         PAGES.update({name: page} | others)
         return look
 

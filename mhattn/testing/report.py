@@ -56,7 +56,7 @@ class Report:
 
     Examples:
         >>> print(Report("Layer", checked=["future"], skipped={"cache": "takes no cache"}))
-        Layer: 0 mistakes, 0 notes, 1 checks passed
+        Layer: 0 mistakes, 0 notes, 1 check passed
         <BLANKLINE>
         passed: future
         <BLANKLINE>
@@ -85,9 +85,9 @@ class Report:
         found |= {finding.check: "error" for finding in self.errors}
         good = [name for name in self.checked if name not in found]
         notes = len(self.findings) - len(self.errors)
-        lines = [
-            f"{self.layer}: {len(self.errors)} mistakes, {notes} notes, {len(good)} checks passed"
-        ]
+        counts = {"mistake": len(self.errors), "note": notes, "check": len(good)}
+        told = [f"{number} {what}{'s' * (number != 1)}" for what, number in counts.items()]
+        lines = [f"{self.layer}: {', '.join(told)} passed"]
         for finding in self.findings:
             lines += ["", str(finding)]
         if good:

@@ -579,7 +579,7 @@ for name, (color, line, width) in zip(shown, looks, strict=True):
         ax.plot(lengths, curve, line, label=name, **look)
 for ax, title in zip(axes, ["operations", "longest chain"], strict=True):
     ax.set(title=title, xlabel="tokens", xscale="log", yscale="log")
-    ax.set(ylim=(2, 2000))
+    ax.set(ylim=(2, 2000), ylabel="number")
     ax.set_xticks([1, 4, 16], ["1", "4", "16"])
     ax.set_yticks([10, 100, 1000], ["10", "100", "1000"])
     ax.minorticks_off()

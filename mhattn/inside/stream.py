@@ -42,6 +42,7 @@ NAMES_ELSEWHERE: dict[str, tuple[str, str]] = {
     "heads": ("attn.hook_z", "attn_output"),
     "added": ("hook_attn_out", ""),
 }
+"""The names of TransformerLens and of transformers for what a `LayerCache` has."""
 IN_PLACE: tuple[Any, ...] = (torch.Tensor.add_, torch.Tensor.__iadd__)
 SUMS: tuple[Any, ...] = (torch.add, torch.Tensor.add, torch.Tensor.__add__)
 SUMS = (*SUMS, torch.Tensor.__radd__, *IN_PLACE)

@@ -53,7 +53,7 @@ def checked(name: str) -> torch.device:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
             raise ValueError(f"there is no device {name!r}; torch sees {count} GPUs")
-        torch.cuda.set_device(device)
+        torch.cuda.set_device(device.index or 0)
     return device
 
 

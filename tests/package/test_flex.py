@@ -299,7 +299,7 @@ def test_flex_on_a_gpu_has_gradients():
     inputs = [x.cuda().requires_grad_() for x in tensors(L, S)]
     block_mask = window_block_mask(L, S, 11, is_causal=True, device="cuda")
     alibi = Alibi(H)
-    bias = alibi.bias(L, S, dtype=torch.float64, device="cuda")
+    bias = alibi.bias(L, S, dtype=torch.float64).cuda()
     score_mod = alibi_mod(alibi, L, S, device="cuda")
     output = flex_attention(*inputs, score_mod, block_mask)
     seen = window_mask(L, S, 11, device="cuda")

@@ -415,7 +415,7 @@ def gpus(monkeypatch):
     fakes = {
         "is_available": lambda: True,
         "device_count": lambda: 2,
-        "set_device": lambda device: done.append(("set", str(device))),
+        "set_device": lambda device: done.append(("set", int(device))),  # a name needs a number
         "synchronize": lambda device=None: done.append(("wait", str(device))),
         "get_device_name": lambda device: f"GPU of {device}",
         "get_device_properties": lambda device: SimpleNamespace(**about),
@@ -439,7 +439,8 @@ def test_a_gpu_is_asked_for_its_name_and_measures_what_it_can(folder, monkeypatc
     run(monkeypatch, "decode")
     run(monkeypatch, "decode", "--device", "cuda:1")
     assert asked == ["cpu", "cuda:1"]
-    assert gpus == [("set", "cuda:1")]
+    run(monkeypatch, "decode", "--device", "cuda")
+    assert gpus == [("set", 1), ("set", 0)]
     about = filing.provenance(20, run, "cuda:1")
     found = measured.found(folder / measured.folder(about) / "decode.json")["provenance"]
     assert measured.folder(about).startswith("gpu-of-cuda-1-")
@@ -464,7 +465,7 @@ SMALL = {"lengths": (64, 300), "batches": (1,), "cached": (1100,), "width": 128,
 def test_benchmarks_of_any_device_make_every_tensor_there(monkeypatch):
     """On torch's device without numbers, where a tensor of the CPU would not fit."""
     for module in (sys.modules[function.__module__] for function in rounds.ANYWHERE.values()):
-        monkeypatch.setattr(module, "times", called_once)
+        monkeypatch.setattr(module, "times", called_once, raising=False)
     monkeypatch.setitem(variants.SIZES, "gpu", variants.SIZES["gpu"]._replace(**SMALL))
     monkeypatch.setattr(comparisons, "GPU_EMBED_DIM", 64)
     monkeypatch.setattr(benchmarks, "GPU_LONGEST", 2048)
@@ -478,7 +479,8 @@ def test_benchmarks_of_any_device_make_every_tensor_there(monkeypatch):
             assert rounds.ANYWHERE[name](6, "meta")["rows"]
 
 
-ASK_FOR_NUMBERS = {"circuits", "flex", "packing", "sdpa-backends"}  # or choose by the device
+ASK_FOR_NUMBERS = {"circuits", "flex", "other-requests", "packing"}
+ASK_FOR_NUMBERS |= {"launches", "sdpa-backends"}  # or choose by the device
 
 
 def called(function):

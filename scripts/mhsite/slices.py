@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -162,8 +163,10 @@ def _attributes(node: ast.stmt) -> set[tuple[str, str]]:
 
 @functools.lru_cache(maxsize=4096)
 def _told(node: ast.stmt) -> str:
-    """A statement without its docstrings; comments are not in it anyway."""
-    return ast.dump(_Bare().visit(ast.parse(ast.unparse(node))))
+    """A statement without its docstrings, the same from Python 3.11 on; comments are not in it."""
+    everything = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    told = ast.dump(_Bare().visit(ast.parse(ast.unparse(node))), **everything)
+    return told.replace(", type_params=[]", "")
 
 
 class _Bare(ast.NodeTransformer):

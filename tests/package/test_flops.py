@@ -251,6 +251,15 @@ def test_kernels_of_gpus_by_their_formulas(kind):
     assert found == both(width=D + D_V + D_V + D + D)
 
 
+@pytest.mark.parametrize("kind", ["flash_attention", "cudnn_attention"])
+def test_kernels_of_gpus_give_sizes_beside_tensors(kind):
+    inputs = [x.detach() for x in heads(L, S, device="meta")]
+    more = {"attn_bias": None, "compute_log_sumexp": True} if kind == "cudnn_attention" else {}
+    kernel = partial(getattr(torch.ops.aten, f"_scaled_dot_product_{kind}"), *inputs, **more)
+    assert any(isinstance(x, int) for x in kernel())
+    assert measure_flops(kernel).total == both()
+
+
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_eager_and_compiled():
     inputs = [x.detach() for x in heads(L, S)]

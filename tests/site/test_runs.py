@@ -64,6 +64,12 @@ def test_the_hash_changes_with_the_code(old, new, changes):
     assert same is not changes
 
 
+def test_every_python_computes_the_same_hash():
+    """A file is measured with one Python and read with another."""
+    text = "def f(x: int, *rest) -> str:\n    \"Said.\"\n    return [f'{y!r:>3}' for y in rest]\n"
+    assert slices.fingerprint(text, "f") == "ee1bf5fb3a814a6d"
+
+
 @pytest.mark.parametrize(
     ("module", "old", "new", "changes"),
     [

@@ -275,7 +275,7 @@ class CountFlops(TorchDispatchMode):
         result = func(*args, **kwargs)
         if formula is not None:
             name = getattr(operator, "__name__", str(operator))
-            tensors = (x for x in tree_leaves(result) if isinstance(x, Tensor))  # some give sizes
+            tensors = (x for x in tree_leaves(result) if isinstance(x, Tensor))
             real = 4 if any(x.is_complex() for x in tensors) else 1
             self.counts[name] += real * formula(*args, **kwargs, out_val=result)
         return result

@@ -3,6 +3,7 @@
 import csv
 import inspect
 import itertools
+import json
 import tomllib
 import warnings
 from pathlib import Path
@@ -44,6 +45,23 @@ def test_grouped_heads_in_the_documentation():
     assert "It currently works only for Flash_attention and math kernel on CUDA" in text
     assert TABLE["EFFICIENT", "groups"] == "–"
     assert TABLE["FLASH", "groups"] == TABLE["MATH", "groups"] == "✓"
+
+
+ASKED = {
+    "`attn_mask=mask`": "mask",
+    "`bias.requires_grad_()`": "bias gradient",
+    "`enable_gqa=True`": "groups",
+}
+
+
+@pytest.mark.parametrize("file", sorted(DATA.glob("measured/nvidia*/sdpa-backends.json")))
+def test_a_gpu_took_and_refused_what_the_table_says(file):
+    measured = json.loads(file.read_text(encoding="utf-8"))
+    columns = measured["columns"][3:]
+    rows = {row[1]: row[3:] for row in measured["rows"] if row[0] == "bfloat16"}
+    for argument, name in ASKED.items():
+        for kernel, seconds in zip(columns, rows[argument], strict=True):
+            assert (TABLE[kernel.upper(), name] == "✓") is (seconds != "–"), (kernel, name)
 
 
 ARGUMENTS = {"window": "window_size", "groups": "enable_gqa", "lse": "return_aux"}

@@ -103,8 +103,8 @@ def test_the_demo_runs_under_torchrun():
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 19
-    assert all(float(line[34:]) < 1 for line in lines[1:])
+    assert len(lines) == 26
+    assert all(float(line[36:]) < 1 for line in lines[1:])
 
 
 def test_others_read_what_two_processes_wrote(tmp_path):

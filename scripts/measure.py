@@ -18,7 +18,16 @@ import traceback
 from collections.abc import Iterable
 
 import torch
-from measuring import benchmarks, clock, comparisons, counters, kernels, runs, variants  # noqa: F401
+from measuring import (  # noqa: F401
+    benchmarks,
+    clock,
+    comparisons,
+    counters,
+    kernels,
+    processes,
+    runs,
+    variants,
+)
 from measuring.filing import provenance, write
 from measuring.machine import checked
 from measuring.rounds import ANYWHERE, BENCHMARKS, rank

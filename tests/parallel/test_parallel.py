@@ -12,6 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh as init_mesh
 from mhattn import MultiHeadAttention
 from mhattn.parallel import (
     compare_context_parallel,
+    compare_decoding,
+    compare_tokens,
     exchange_bytes,
     held_tokens,
     load_shares,
@@ -200,3 +202,7 @@ def test_bad_arguments_are_refused():
         held_tokens(4, 2, 2)
     with pytest.raises(TypeError, match=r"layer must be a MultiHeadAttention, got int"):
         share_heads(3, None)
+    with pytest.raises(ValueError, match=r"way must be 'ring', .*, 'both' or 'split', got 'x'"):
+        compare_tokens("x")
+    with pytest.raises(ValueError, match=r"way must be 'split', 'heads' or 'latent', got 'x'"):
+        compare_decoding(3, "x")

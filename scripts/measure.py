@@ -24,6 +24,7 @@ from measuring import (  # noqa: F401
     comparisons,
     counters,
     kernels,
+    processes,
     runs,
     steps,
     variants,

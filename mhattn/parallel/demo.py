@@ -5,7 +5,9 @@
 
 import copy
 import sys
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,6 +95,17 @@ def compare_heads(
     # --8<-- [end:compare_heads]
 
 
+def way_to_attend(way: str) -> Callable[..., Tensor]:
+    """How tokens that are shared out meet; both: pairs change tokens for heads, and form a ring."""
+    if way == "both":
+        inner = 2 - dist.get_world_size() % 2  # an odd number of processes is a ring only
+        sizes = (dist.get_world_size() // inner, inner)
+        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("ring", "exchange"))
+        groups = {name: mesh[name].get_group() for name in ("ring", "exchange")}
+        return partial(exchange_attention, group=groups["exchange"], ring=groups["ring"])
+    return {"ring": ring_attention, "exchange": exchange_attention}[way]
+
+
 def gradient(x: Tensor) -> Tensor:
     assert x.grad is not None
     return x.grad
@@ -109,7 +122,7 @@ def compare_tokens(
     """Attention over tokens that are shared out, beside attention on one process.
 
     Args:
-        way: ``"ring"``, ``"exchange"``, or ``"split"``, one query over split keys.
+        way: ``"ring"``, ``"exchange"``, ``"both"``, or ``"split"``, one query over split keys.
         order: which tokens a rank holds, as in `held_tokens`.
         length: tokens of the text.
         sizes: B, H and H_kv.
@@ -126,8 +139,8 @@ def compare_tokens(
         >>> run(compare_tokens, 1, "ring")[0]["tokens"]
         13
     """
-    if way not in ("ring", "exchange", "split"):
-        raise ValueError(f"way must be 'ring', 'exchange' or 'split', got {way!r}")
+    if way not in ("ring", "exchange", "both", "split"):
+        raise ValueError(f"way must be 'ring', 'exchange', 'both' or 'split', got {way!r}")
     torch.manual_seed(0)
     batch, heads, kv_heads = sizes
     whole = [torch.randn(batch, h, length, 8) for h in (heads, kv_heads, kv_heads)]
@@ -143,8 +156,8 @@ def compare_tokens(
     whole = [x.requires_grad_() for x in whole]
     expected = attention(*whole, is_causal=True)
     (expected * goal).sum().backward()
+    attend = way_to_attend(way)
     with SentBytes() as forward:
-        attend = ring_attention if way == "ring" else exchange_attention
         output = attend(*parts, is_causal=True, positions=own)
     with SentBytes() as backward:
         (output * goal[:, :, own]).sum().backward()
@@ -171,7 +184,7 @@ def everything() -> None:
             raise RuntimeError(f"rank {rank}: {name} differs {apart:.0f} times as much as rounding")
         if rank == 0:
             how = f"refused: {apart}" if isinstance(apart, str) else f"{apart:.3f}"
-            print(f"{name:34}{how}", flush=True)
+            print(f"{name:36}{how}", flush=True)
 
 
 def main() -> None:

@@ -19,11 +19,18 @@ from mhattn.core.functional import attention, merge_heads, split_heads
 from mhattn.core.modules import MultiHeadAttention
 from mhattn.core.positions import Alibi, Rotary
 from mhattn.parallel.checkpoints import load_shares, save_shares
-from mhattn.parallel.demo import compare_heads, compare_tokens, difference, gathered, gradient
+from mhattn.parallel.demo import (
+    compare_heads,
+    compare_tokens,
+    difference,
+    gathered,
+    gradient,
+    way_to_attend,
+)
 from mhattn.parallel.heads import share_heads
 from mhattn.parallel.latent import share_latent_heads
 from mhattn.parallel.places import held_tokens
-from mhattn.parallel.ring import exchange_attention, ring_attention, split_attention
+from mhattn.parallel.ring import split_attention
 from mhattn.variants.latent import LatentAttention
 
 __all__ = [
@@ -36,7 +43,13 @@ __all__ = [
     "train_on",
 ]
 
-WAYS: dict[str, Callable[..., Tensor]] = {"ring": ring_attention, "exchange": exchange_attention}
+LATENT: dict[str, Any] = {
+    "kv_lora_rank": 6,
+    "qk_nope_head_dim": 3,
+    "qk_rope_head_dim": 2,
+    "v_head_dim": 5,
+    "q_lora_rank": 7,
+}
 
 
 def own_tokens(length: int) -> Tensor:
@@ -83,7 +96,7 @@ def compare_seen(way: str, kind: str, dtype: torch.dtype = torch.float32) -> dic
         table = {"bias": table["bias"].to(dtype)}
     alone = with_gradients(attention, whole, goal, **table)
     parts, aims = [x[:, :, own] for x in whole], goal[:, :, own]
-    found = with_gradients(WAYS[way], parts, aims, positions=own, **ours)
+    found = with_gradients(way_to_attend(way), parts, aims, positions=own, **ours)
     wrong = [difference(x.double(), y[:, :, own]) for x, y in zip(found, exact, strict=True)]
     usual = [difference(x.double(), y) for x, y in zip(alone, exact, strict=True)]
     return {"output": wrong[0], "gradient": max(wrong[1:]), "allowed": 2 * max(usual) + 1e-5}
@@ -108,7 +121,7 @@ def compare_training(way: str = "ring", steps: int = 50) -> dict[str, float]:
     those in the whole text. After each step the processes add up the gradients of the weights.
 
     Args:
-        way: ``"ring"`` or ``"exchange"``.
+        way: ``"ring"``, ``"exchange"`` or ``"both"``.
         steps: of training.
 
     Returns:
@@ -125,7 +138,7 @@ def compare_training(way: str = "ring", steps: int = 50) -> dict[str, float]:
     x, goal = torch.randn(2, 19, 48), torch.randn(2, 19, 48)  # (B, L, E)
     own = own_tokens(19)
     shared = copy.deepcopy(whole)
-    shared.attend = partial(WAYS[way], positions=own)
+    shared.attend = partial(way_to_attend(way), positions=own)
     for layer, tokens in ((whole, torch.arange(19)), (shared, own)):
         optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
         for _ in range(steps):
@@ -143,16 +156,21 @@ def compare_training(way: str = "ring", steps: int = 50) -> dict[str, float]:
 
 
 # --8<-- [start:compare_decoding]
-def compare_decoding(steps: int = 50) -> dict[str, Any]:
-    """Token after token with a cache whose keys are shared out, beside one process and its cache.
+def compare_decoding(steps: int = 50, way: str = "split") -> dict[str, Any]:
+    """Token after token with caches on all processes, beside one process and its cache.
 
-    The processes take turns: each new token's key and value stay on one of them.
+    With split keys the processes take turns: each new token's key and value stay on one of them.
+    With shared heads each keeps the keys of its own heads, or of a latent layer all latents.
 
     Args:
         steps: how many tokens.
+        way: ``"split"``, ``"heads"`` or ``"latent"``.
 
     Returns:
         The largest difference of an ``output``, and the keys that this process ``holds``.
+
+    Raises:
+        ValueError: way is another word.
 
     Examples:
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -160,30 +178,54 @@ def compare_decoding(steps: int = 50) -> dict[str, Any]:
         3
         >>> dist.destroy_process_group()
     """
+    if way not in ("split", "heads", "latent"):
+        raise ValueError(f"way must be 'split', 'heads' or 'latent', got {way!r}")
     torch.manual_seed(0)
-    ranks, rank = dist.get_world_size(), dist.get_rank()
-    rotary = Rotary(4)
-    layer = MultiHeadAttention(48, 12, num_kv_heads=4, position=rotary)
-    whole, own = KVCache(steps), KVCache(steps)
-    wrong = []
+    groups = 8 if way == "split" else 24
+    layer: Any = MultiHeadAttention(48, 24, num_kv_heads=groups, position=Rotary(2))
+    shared, whole, own, wrong = copy.deepcopy(layer), KVCache(steps), KVCache(steps), []
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    if way == "heads":
+        shared = share_heads(shared, mesh)
+    if way == "latent":
+        layer = LatentAttention(48, 24, **LATENT)
+        shared = share_latent_heads(copy.deepcopy(layer), mesh)
     with torch.no_grad():
         for step in range(steps):
             x = torch.randn(2, 1, 48)  # (B, 1, E)
             expected = layer(x, is_causal=True, cache=whole)
-            query = rotary.rotate(split_heads(layer.q_proj(x), 12), step)
-            key = rotary.rotate(split_heads(layer.k_proj(x), 4), step)
-            value = split_heads(layer.v_proj(x), 4)
-            new = 1 if step % ranks == rank else 0
-            key, value = own.append(key[:, :, :new], value[:, :, :new])  # (B, H_kv, S, D)
-            heads = split_attention(query, key, value)
-            wrong.append(difference(layer.out_proj(merge_heads(heads)), expected))
+            if way == "split":
+                output = one_token(shared, x, step, own)
+            else:
+                output = shared(x, is_causal=True, cache=own)
+            wrong.append(difference(output, expected))
     return {"output": max(wrong), "holds": len(own)}
+
+
+def one_token(layer: Any, x: Tensor, step: int, cache: KVCache) -> Tensor:
+    """A step of the layer, whose key and value stay on one process; all ask their own keys."""
+    query, key, value = (
+        split_heads(proj(x), heads)
+        for proj, heads in (
+            (layer.q_proj, layer.num_heads),
+            (layer.k_proj, layer.num_kv_heads),
+            (layer.v_proj, layer.num_kv_heads),
+        )
+    )
+    query, key = (layer.position.rotate(part, step) for part in (query, key))
+    new = 1 if step % dist.get_world_size() == dist.get_rank() else 0
+    key, value = cache.append(key[:, :, :new], value[:, :, :new])  # (B, H_kv, S, D)
+    output: Tensor = layer.out_proj(merge_heads(split_attention(query, key, value)))
+    return output
     # --8<-- [end:compare_decoding]
 
 
 # --8<-- [start:compare_latent]
-def compare_latent() -> dict[str, Any]:
+def compare_latent(steps: int = 0) -> dict[str, Any]:
     """A latent layer whose heads are shared out, beside the same layer on one process.
+
+    Args:
+        steps: of training before the comparison, on both.
 
     Returns:
         Largest relative differences of ``output``, of the input's ``gradient`` and of the
@@ -198,12 +240,18 @@ def compare_latent() -> dict[str, Any]:
     """
     torch.manual_seed(0)
     ranks, rank = dist.get_world_size(), dist.get_rank()
-    sizes: dict[str, Any] = {"kv_lora_rank": 6, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2}
-    whole = LatentAttention(10, 24, **sizes, v_head_dim=5, q_lora_rank=7)
+    whole = LatentAttention(10, 24, **LATENT)
     mesh = init_device_mesh("cpu", (ranks,))
     shared = share_latent_heads(copy.deepcopy(whole), mesh)
-    inputs = [torch.randn(2, 7, 10).requires_grad_()]
-    inputs.append(inputs[0].detach().clone().requires_grad_())
+    x, goal = torch.randn(2, 2, 7, 10)  # (B, L, E)
+    for layer in (whole, shared):
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (layer(x, is_causal=True) - goal).square().mean().backward()
+            optimizer.step()
+        optimizer.zero_grad()
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
     caches = KVCache(7), KVCache(7)
     outputs = []
     for layer, x, cache in zip((whole, shared), inputs, caches, strict=True):
@@ -294,7 +342,11 @@ def compare_all() -> dict[str, Any]:
         "heads, 8 heads of keys": lambda: compare_heads(24, 8),
         "heads, 1 head of keys": lambda: compare_heads(24, 1),
         "heads, 50 steps of training": lambda: compare_heads(24, 24, steps=50),
+        "heads, 1 head of keys, 50 steps": lambda: compare_heads(24, 1, steps=50),
+        "heads, 50 tokens": lambda: compare_decoding(way="heads"),
         "heads of a latent layer": compare_latent,
+        "heads of a latent layer, 50 steps": lambda: compare_latent(50),
+        "heads of a latent layer, 50 tokens": lambda: compare_decoding(way="latent"),
         "ring": lambda: compare_tokens("ring", "zigzag", 61),
         "ring, a mask": lambda: compare_seen("ring", "mask"),
         "ring, documents": lambda: compare_seen("ring", "documents"),
@@ -307,6 +359,9 @@ def compare_all() -> dict[str, Any]:
         "all-to-all, ALiBi": lambda: compare_seen("exchange", "bias"),
         "all-to-all, bfloat16": lambda: compare_seen("exchange", "documents", half),
         "all-to-all, 50 steps of training": lambda: compare_training("exchange"),
+        "both ways": lambda: compare_tokens("both", "zigzag", 61, exchanged),
+        "both ways, 50 steps of training": lambda: compare_training("both"),
+        "split keys": lambda: compare_tokens("split", "blocks", 61),
         "split keys, 50 tokens": compare_decoding,
     }
     found: dict[str, Any] = {}

@@ -81,6 +81,7 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
         add_up_gradients(layer, mesh, copies)
     layer.__dict__ |= {"kv_copies": copies, "reset_parameters": refuse_to_begin_anew}
     check_first_input(layer, mesh.get_group())
+    note_each_call(layer)
     return layer
     # --8<-- [end:share_heads]
 
@@ -98,6 +99,21 @@ def check_first_input(layer: nn.Module, group: Any) -> None:
             alike(f"input {name}", [each[name] for each in found])
 
     handle = layer.register_forward_pre_hook(compare, with_kwargs=True)
+
+
+def note_each_call(layer: nn.Module) -> None:
+    """Forward or backward: DTensor's own all-reduces say nothing of what they are for."""
+
+    def before(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        note("heads shared out: forward")
+
+    def after(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        first = output[0] if isinstance(output, tuple) else output
+        if first.requires_grad:
+            first.register_hook(lambda grad: note("heads shared out: backward"))
+
+    layer.register_forward_pre_hook(before)
+    layer.register_forward_hook(after)
 
 
 # --8<-- [start:copies]

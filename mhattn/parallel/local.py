@@ -163,15 +163,20 @@ def run(
 
 def start(folder: str, rank: int, world_size: int) -> subprocess.Popen[bytes]:
     """One process. It finds the others through a file, so no port can be taken."""
-    own = {"MHATTN_DOING": str(Path(folder, f"doing-{rank}")), "OMP_NUM_THREADS": "1"}
-    if sys.platform in LOCAL:
-        own["GLOO_SOCKET_IFNAME"] = LOCAL[sys.platform]
     code = f"from mhattn.parallel.local import join; join({folder!r}, {rank}, {world_size})"
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    environment = {**os.environ, "PYTHONPATH": paths, **own}
+    environment = {**os.environ, "PYTHONPATH": paths, **settings(folder, rank)}
     with Path(folder, f"output-{rank}").open("wb") as output:
         command = [sys.executable, "-c", code]
         return subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+
+
+def settings(folder: str, rank: int) -> dict[str, str]:
+    """What a process of `run` has in its environment."""
+    own = {"MHATTN_DOING": str(Path(folder, f"doing-{rank}")), "OMP_NUM_THREADS": "1"}
+    if sys.platform in LOCAL:
+        own["GLOO_SOCKET_IFNAME"] = LOCAL[sys.platform]
+    return own
 
 
 def watch(started: list[subprocess.Popen[bytes]], folder: Path, seconds: float) -> None:

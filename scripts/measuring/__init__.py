@@ -6,6 +6,7 @@
 - `comparisons`: the same work by other libraries, which `peers` builds.
 - `counters`: what published counters of FLOPs see.
 - `kernels`: attention without layers around it: SDPA, FlexAttention, caches, packed texts.
+- `processes`: one layer or one text on several processes.
 - `clock`: how long calls take on a CPU or a GPU, and which kernels they run.
 - `filing`: where a measurement goes; `machine`: what is noted of the machine.
 """

@@ -4,8 +4,6 @@ import os
 import random
 import signal
 import threading
-import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -166,43 +164,6 @@ def refusals():
         share_heads(MultiHeadAttention(8, 2, num_kv_heads=1 + rank), mesh)
     assert agree("end", {}, rank) == [0, 1]
     return "all refused"
-
-
-def endless(victim, after, plan, file):
-    """One plan again and again, until the victim is killed at a moment of its own."""
-
-    def kill():
-        Path(file).write_text(str(time.time()))
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    step = {"ring": ring_step, "exchange": exchange_step, "split": split_step, "heads": heads_step}
-    work = step[plan]()
-    if dist.get_rank() == victim:
-        threading.Timer(after, kill).start()
-    while True:
-        work()
-
-
-def ring_step():
-    x = torch.randn(1, 6, 8, 4, requires_grad=True)
-    return lambda: ring_attention(x, x, x, is_causal=True).sum().backward()
-
-
-def exchange_step():
-    x = torch.randn(1, 6, 8, 4, requires_grad=True)
-    return lambda: exchange_attention(x, x, x, is_causal=True).sum().backward()
-
-
-def split_step():
-    query, keys = torch.ones(1, 6, 1, 4), torch.randn(1, 6, 8, 4)
-    return lambda: split_attention(query, keys, keys)
-
-
-def heads_step():
-    torch.manual_seed(0)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
-    layer, x = share_heads(MultiHeadAttention(12, 6), mesh), torch.randn(2, 5, 12)
-    return lambda: layer(x, is_causal=True).sum().backward()
 
 
 def stopped_save(folder):

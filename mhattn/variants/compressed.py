@@ -63,7 +63,6 @@ def compress_rows(rows: Tensor, gates: Tensor, bias: Tensor, *, overlap: bool = 
     # --8<-- [end:compress_rows]
 
 
-# --8<-- [start:compressed_mask]
 def compressed_mask(
     L: int,
     S: int,
@@ -119,7 +118,6 @@ def compressed_mask(
             raise ValueError(f"scores must be (..., L, N) = (..., {L}, {N}), got {tuple(scores.shape)}")
         complete = top_key_mask(scores, k, mask=complete)  # (..., L, N)
     return torch.cat([near.expand(*complete.shape[:-2], L, S), complete], dim=-1)
-    # --8<-- [end:compressed_mask]
 
 
 # --8<-- [start:compressed_attention]

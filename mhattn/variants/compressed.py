@@ -115,7 +115,9 @@ def compressed_mask(
     if scores is not None and k is not None:
         check.floats("scores", scores)
         if tuple(scores.shape[-2:]) != (L, N):
-            raise ValueError(f"scores must be (..., L, N) = (..., {L}, {N}), got {tuple(scores.shape)}")
+            raise ValueError(
+                f"scores must be (..., L, N) = (..., {L}, {N}), got {tuple(scores.shape)}"
+            )
         complete = top_key_mask(scores, k, mask=complete)  # (..., L, N)
     return torch.cat([near.expand(*complete.shape[:-2], L, S), complete], dim=-1)
 
@@ -203,7 +205,7 @@ def check_sizes(L: int, S: int, N: int, window: int, block: int, start: int) -> 
     check.at_least("S", S, L)
     check.at_least("N", N, 0)
     check.at_least("start", start, 0)
-    if N > (complete := (start + S) // block):
+    if (complete := (start + S) // block) < N:
         rule = f"N must be at most the number of complete blocks, {complete}"
         raise ValueError(f"{rule}, got {N}")
 

@@ -66,7 +66,9 @@ def ours(layer, x, kind, start=0, steps=None):
         entry = loaded(layer, "compressor", x, D, overlap=kind == KINDS[0])[:, None]
     if kind == KINDS[0]:
         index = order(INDEX_DIM)
-        small = (latent @ own["compressor.indexer.q_b_proj.weight"].T).unflatten(-1, (-1, INDEX_DIM))
+        small = (latent @ own["compressor.indexer.q_b_proj.weight"].T).unflatten(
+            -1, (-1, INDEX_DIM)
+        )
         small = small[..., index].transpose(1, 2)
         places = torch.arange(x.shape[1] - steps, x.shape[1])
         turn = rotary(INDEX_DIM, BASES["compress"])
@@ -151,7 +153,7 @@ def test_equals_deepseek_v4_token_by_token_with_its_cache(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_token_behind_a_query_reaches_it(kind):
-    config, layer = theirs(kind)
+    _, layer = theirs(kind)
     x = torch.randn(B, L, E)
     for place in (3, 8, 19, 27):  # a change of the last token of a block, and of others
         other = x.clone()
@@ -186,7 +188,9 @@ def test_entries_are_those_of_the_definition(overlap, length):
     bias = torch.randn(BLOCK, 6, dtype=torch.float64)
     expected = written_out(rows, gates, bias, overlap)
     torch.testing.assert_close(compress_rows(rows, gates, bias, overlap=overlap), expected)
-    batch = compress_rows(rows.expand(2, 3, -1, -1), gates.expand(2, 3, -1, -1), bias, overlap=overlap)
+    batch = compress_rows(
+        rows.expand(2, 3, -1, -1), gates.expand(2, 3, -1, -1), bias, overlap=overlap
+    )
     torch.testing.assert_close(batch, expected.expand(2, 3, -1, -1))
 
 
@@ -194,12 +198,12 @@ def test_entries_are_those_of_the_definition(overlap, length):
 @pytest.mark.parametrize("shared", [1, H])
 def test_attention_is_that_of_the_definition(start, shared):
     """Head by head and query by query, with angles written out as complex numbers."""
-    l, s, n = 3, 7, 1
-    query = torch.randn(B, H, l, D, dtype=torch.float64)
+    few, s, n = 3, 7, 1
+    query = torch.randn(B, H, few, D, dtype=torch.float64)
     row = torch.randn(B, 1, s, D, dtype=torch.float64)
     entry = torch.randn(B, 1, n, D, dtype=torch.float64)
     sinks = torch.randn(H, dtype=torch.float64)
-    mask = torch.rand(B, shared, l, s + n) < 0.6
+    mask = torch.rand(B, shared, few, s + n) < 0.6
     turn = rotary(D, 50.0)
 
     def turned(x, place):
@@ -212,7 +216,7 @@ def test_attention_is_that_of_the_definition(start, shared):
         seen = [turned(row[b, 0, j], start + j) for j in range(s)]
         seen += [turned(entry[b, 0, j], BLOCK * j) for j in range(n)]
         for h in range(H):
-            for i in range(l):
+            for i in range(few):
                 place = start + s - l + i
                 q = turned(query[b, h, i], place)
                 allowed = [j for j in range(s + n) if mask[b, h % shared, i, j]]
@@ -234,30 +238,35 @@ def test_a_query_that_sees_nothing_gets_zeros():
         found = compressed_attention(
             query, row, row[:, :, :0], mask, Rotary(4), block=2, sinks=sinks
         )
-        assert not found[:, :, [0, 2]].any() and found[:, :, 1].all()
+        assert not found[:, :, [0, 2]].any()
+        assert found[:, :, 1].all()
         (gradient,) = torch.autograd.grad(found.sum(), row)
         assert gradient.isfinite().all()
 
 
 def test_mask_is_that_of_the_definition():
-    l, s, n, start, scores = 5, 9, 3, 4, torch.randn(2, 5, 3)
+    few, s, n, start, scores = 5, 9, 3, 4, torch.randn(2, 5, 3)
     for given in (None, scores):
         choice = {} if given is None else {"scores": given, "k": KEPT}
-        mask = compressed_mask(l, s, n, window=WINDOW, block=BLOCK, start=start, **choice)
-        mask = mask.expand(2, l, s + n)
+        mask = compressed_mask(few, s, n, window=WINDOW, block=BLOCK, start=start, **choice)
+        mask = mask.expand(2, few, s + n)
         for b in range(2):
-            for i in range(l):
+            for i in range(few):
                 place = start + s - l + i
                 for j in range(s):
                     assert mask[b, i, j] == (0 <= place - start - j < WINDOW)
                 complete = [j for j in range(n) if BLOCK * (j + 1) - 1 <= place]
                 if given is not None:
-                    complete = sorted(complete, key=lambda j: -scores[b, i, j].item())[:KEPT]  # noqa: B023
+                    complete = sorted(complete, key=lambda j: -scores[b, i, j].item())[:KEPT]
                 assert mask[b, i, s:].nonzero().flatten().tolist() == sorted(complete)
 
 
 X, BIAS = torch.zeros(7, 4), torch.zeros(3, 4)
-QUERY, ROW, MASK = torch.zeros(1, 2, 3, 4), torch.zeros(1, 1, 3, 4), torch.ones(3, 4, dtype=torch.bool)
+QUERY, ROW, MASK = (
+    torch.zeros(1, 2, 3, 4),
+    torch.zeros(1, 1, 3, 4),
+    torch.ones(3, 4, dtype=torch.bool),
+)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +274,11 @@ QUERY, ROW, MASK = torch.zeros(1, 2, 3, 4), torch.zeros(1, 1, 3, 4), torch.ones(
     [
         (lambda: compress_rows(X.int(), X, BIAS), TypeError, "rows"),
         (lambda: compress_rows(X, X[:6], BIAS), ValueError, r"gates must be \(7, 4\) as rows, got"),
-        (lambda: compress_rows(X, X, BIAS[:0]), ValueError, r"bias must be \(block, 4\), .* got \(0"),
+        (
+            lambda: compress_rows(X, X, BIAS[:0]),
+            ValueError,
+            r"bias must be \(block, 4\), .* got \(0",
+        ),
         (lambda: compress_rows(X, X, BIAS[:, :3]), ValueError, r"bias must be .*, got \(3, 3\)"),
         (
             lambda: compress_rows(X[:, :3], X[:, :3], BIAS[:, :3], overlap=True),

@@ -217,7 +217,7 @@ def test_attention_is_that_of_the_definition(start, shared):
         seen += [turned(entry[b, 0, j], BLOCK * j) for j in range(n)]
         for h in range(H):
             for i in range(few):
-                place = start + s - l + i
+                place = start + s - few + i
                 q = turned(query[b, h, i], place)
                 allowed = [j for j in range(s + n) if mask[b, h % shared, i, j]]
                 powers = {j: math.exp(q @ seen[j] / math.sqrt(D)) for j in allowed}
@@ -252,7 +252,7 @@ def test_mask_is_that_of_the_definition():
         mask = mask.expand(2, few, s + n)
         for b in range(2):
             for i in range(few):
-                place = start + s - l + i
+                place = start + s - few + i
                 for j in range(s):
                     assert mask[b, i, j] == (0 <= place - start - j < WINDOW)
                 complete = [j for j in range(n) if BLOCK * (j + 1) - 1 <= place]

@@ -32,8 +32,8 @@ class LayerCost:
       `latent_parameters`, where ``head_dim`` is ``qk_nope_head_dim``.
 
     There is no kind for `gated_delta_attention` and `GatedDelta`, `top_k_attention`,
-    `compressed_attention`, `soft_capped_attention` and `NormedAttention`; the error says why. With
-    `Rotary` it is that without.
+    `soft_capped_attention` and `NormedAttention`; the error says why. With `Rotary` it is that
+    without.
 
     Attributes:
         kind: one of those above.
@@ -408,7 +408,6 @@ SYSTEM = "it solves a triangular system in each chunk, whose FLOPs torch does no
 UNCOUNTED = {
     "gated_delta_attention": SYSTEM,
     "GatedDelta": SYSTEM,
-    "compressed_attention": "what scores the entries is the caller's, and so is what it costs",
     "top_k_attention": "what scores the keys is the caller's, and so is what it costs",
     "soft_capped_attention": "its products are those of 'written'; the cap has none",
     "NormedAttention": "its products are those of 'fused'; the norms have none",

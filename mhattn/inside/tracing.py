@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from mhattn.core import functional, positions
-from mhattn.variants import delta, latent, linear, normed, relative, sparse, tiled, topk
+from mhattn.variants import compressed, delta, latent, linear, normed, relative, sparse, tiled, topk
 
 __all__ = ["Trace", "TraceStep", "trace"]
 
@@ -37,6 +37,7 @@ NAMES = {
     sparse.strided_attention.__code__: "mix",
     tiled.tiled_attention.__code__: "mix",
     topk.top_k_attention.__code__: "mix",
+    compressed.compressed_attention.__code__: "mix",
     delta.gated_delta_attention.__code__: "mix",
     normed.soft_capped_attention.__code__: "mix",
     latent.LatentAttention.compress.__code__: "kept",
@@ -50,6 +51,7 @@ IN_BLOCKS = {
     sparse.strided_attention.__code__,
     tiled.tiled_attention.__code__,
     topk.top_k_attention.__code__,
+    compressed.compressed_attention.__code__,
     delta.gated_delta_attention.__code__,
 }
 # These compute their weights by themselves, and return them beside the result.

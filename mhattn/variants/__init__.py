@@ -1,7 +1,8 @@
 """Other ways to attend: fewer keys, fewer numbers for each key, no table of scores.
 
 - `grouping`: from many key-value heads to few.
-- `sparse`: a window or a stride; `topk`: the keys that score best.
+- `sparse`: a window or a stride; `topk`: the keys that score best;
+  `compressed`: one entry for several tokens.
 - `tiled`: exact attention that never holds the whole table.
 - `linear`: features in place of the softmax; `delta`: a state that corrects itself and forgets.
 - `latent`: keys and values from one small vector.
@@ -21,6 +22,7 @@ NAMES = {
     "grouping": "pool_kv_heads",
     "sparse": "local_attention strided_attention",
     "topk": "index_scores top_k_attention top_key_mask",
+    "compressed": "compress_rows compressed_attention compressed_mask",
     "tiled": "Sums block_sums merge_sums tiled_attention tiles",
     "linear": "elu_plus_one linear_attention linear_attention_weights recurrent_linear_attention",
     "delta": "GatedDelta gated_delta_attention",
@@ -33,6 +35,7 @@ NAMES = {
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.variants.compressed import *
     from mhattn.variants.delta import *
     from mhattn.variants.flex import *
     from mhattn.variants.grouping import *

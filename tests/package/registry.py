@@ -871,6 +871,7 @@ TABLE = {name: replace(entry, name=name) for name, entry in (FUNCTIONS | LAYERS 
 EXCEPTIONS = {
     "Position": "the base class, which does nothing",
     "attend_in_groups": "what fused_attention calls, on its four axes; test_functional holds it",
+    "compressed_attention": "one row is key and value, and entries stand beside; test_compressed",
     "attention_gradients": "the backward pass of attention; test_gradients",
     "attention_scores": "a part of attention; test_functional",
     "attention_weights": "a part of attention; test_functional",

@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from mhsite import katex, models, notebook, page as pages, release, results
+from mhsite import katex, measured, models, notebook, page as pages, release, results
 from mhsite.page import page_paths, parse, read, skeleton, spans
 from mhsite.settings import settings
 from mhsite.source import DOCS, LANGUAGES, Section, SourceError
@@ -47,7 +47,9 @@ def formulas(page):
             yield block.value
         elif block.kind in ("prose", "heading", "block", "table"):
             said = block.text if block.kind == "prose" else block.title
-            yield from (span.value for span in spans(said) if span.kind == "math")
+            is_measured = block.kind == "table" and block.value.startswith("measured ")
+            devices = len(measured.files(block.value.split()[1])) if is_measured else 1
+            yield from [span.value for span in spans(said) if span.kind == "math"] * devices
 
 
 def seen(tex):

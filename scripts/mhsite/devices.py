@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from html import escape
 
@@ -18,6 +19,8 @@ Say = Callable[[float, str], str]
 def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> str:
     """The first column with intervals, as SVG: a line for each device in each row, on one axis.
 
+    There is none where devices had other work: a GPU beside a CPU, or other sizes.
+
     Args:
         devices: what the files of a benchmark say, first that whose columns the page names.
         headings: what the page calls its columns.
@@ -25,7 +28,8 @@ def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> 
         say: a number with its unit, as people write it.
     """
     column = next((c for c in range(len(headings)) if _is_timed(devices[0], c)), None)
-    if len(devices) < 2 or column is None:
+    work = {_work(device, column) for device in devices}
+    if len(devices) < 2 or column is None or len(work) > 1:
         return ""
     found = [_values(device, column) for device in devices]
     rows = [name for name in found[0] if sum(name in each for each in found) > 1]
@@ -42,11 +46,12 @@ def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> 
         top = (len(devices) + 1 + number * len(devices)) * LINE
         lines.append(f'<text x="0" y="{top + 4}">{escape(name)}</text>')
         lines += _marks([each.get(name) for each in found], top, place)
-    said = NAMED[language].format(headings[column], len(devices))
+    heading = re.sub(r"[$`]", "", headings[column])
+    said = NAMED[language].format(heading, len(devices))
     height = bottom + LINE
     start = f'<svg class="mh-figure" role="img" aria-label="{escape(said)}" font-size="12" '
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" data-search-exclude>'
-    about = f"<figcaption>{escape(AXIS[language].format(headings[column]))}</figcaption>"
+    about = f"<figcaption>{escape(AXIS[language].format(heading))}</figcaption>"
     return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
 
 
@@ -59,6 +64,12 @@ class _Axis:
     def place(self, number: float) -> float:
         share = (math.log10(number) - self.low) / self.span
         return round(LABEL + 10 + share * (WIDTH - LABEL - 30), 1)
+
+
+def _work(measured: dict, column: int | None) -> tuple:
+    """What must be the same in numbers that are compared."""
+    about, names = measured["provenance"], dict(enumerate(measured["columns"]))
+    return names.get(-1 if column is None else column), "host" in about, about.get("sizes")
 
 
 def _is_timed(measured: dict, column: int) -> bool:

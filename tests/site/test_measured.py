@@ -190,10 +190,18 @@ def test_devices_stand_side_by_side_in_one_chart(folder, language):
     (folder / "amd-epyc" / "layers.json").write_text(json.dumps(first), encoding="utf-8")
     assert "<svg" not in shown(language)
     rows = [[n, [n / 10, n / 20, n / 5]] for n in (64, 512, 4096)]  # sizes of its own
-    second(folder, first | {"provenance": GPU, "rows": rows})
+    file = second(folder, first | {"provenance": GPU, "rows": rows})
+    assert "<svg" not in shown(language), "a GPU beside a CPU has other work"
+    file.unlink()
+    about = {key: value for key, value in GPU.items() if key not in ("host", "cuda")}
+    about |= {"device": "Xeon", "sizes": "E = 4096"}
+    file = second(folder, first | {"provenance": about, "rows": rows}, "xeon/layers.json")
+    assert "<svg" not in shown(language), "so has a CPU with other sizes"
+    del about["sizes"]
+    second(folder, first | {"provenance": about, "rows": rows}, "xeon/layers.json")
     chart = BeautifulSoup(shown(language), "html.parser").svg
     texts = [text.text for text in chart.select("text")]
-    assert texts[:2] == ["AMD EPYC", "NVIDIA H100 80GB HBM3"]
+    assert texts[:2] == ["AMD EPYC", "Xeon"]
     assert texts[-2:] == ["64", "512"]  # what both measured
     circles, squares = chart.select("circle")[1:], chart.select("rect")[1:]
     assert (len(circles), len(squares)) == (2, 2)

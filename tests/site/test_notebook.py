@@ -47,9 +47,15 @@ def formulas(page):
             yield block.value
         elif block.kind in ("prose", "heading", "block", "table"):
             said = block.text if block.kind == "prose" else block.title
-            is_measured = block.kind == "table" and block.value.startswith("measured ")
-            devices = len(measured.files(block.value.split()[1])) if is_measured else 1
-            yield from [span.value for span in spans(said) if span.kind == "math"] * devices
+            if block.kind == "table" and block.value.startswith("measured "):
+                said = " | ".join(headings_of_each_device(block.value.split()[1], said))
+            yield from (span.value for span in spans(said) if span.kind == "math")
+
+
+def headings_of_each_device(name, said):
+    columns = [found["columns"] for _, found in measured.of_devices(name, len(said.split(" | ")))]
+    for own in columns:
+        yield from measured.headings_of(own, columns[0], said.split(" | "))
 
 
 def seen(tex):

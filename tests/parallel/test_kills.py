@@ -117,7 +117,8 @@ def forked(monkeypatch):
     first = Forked.server.Process(target=os.getpid)  # before the folder of temporary files moves
     first.start()
     first.join()
-    return Forked
+    yield Forked
+    multiprocessing.forkserver._forkserver._stop()  # other tests fork from what they have loaded themselves
 
 
 def kill(seed, place, start, longest):

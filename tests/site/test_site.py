@@ -236,7 +236,7 @@ def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
         if page.startswith("reference"):  # its docstrings are English
             assert [anchor for anchor in found if anchor.startswith("mhattn.")]
             continue
-        measured = ".mh-measured, table:has(+ .mh-measured)"
+        measured = ".mh-device, .mh-measured, table:has(+ .mh-measured)"
         ours = ".mh-about, .mh-widget, .mh-cards, .mh-road, .mh-contents, .mh-museum, .mh-kinds"
         unread = f".katex, .highlight, svg, {ours}, {measured}"
         for unsearched in article.select(unread):

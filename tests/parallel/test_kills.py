@@ -118,7 +118,7 @@ def forked(monkeypatch):
     first.start()
     first.join()
     yield Forked
-    multiprocessing.forkserver._forkserver._stop()  # other tests fork from what they have loaded themselves
+    multiprocessing.forkserver._forkserver._stop()  # others fork from what they loaded
 
 
 def kill(seed, place, start, longest):

@@ -22,6 +22,7 @@ __all__ = ["attend_in_groups", "fused_attention"]
 Kernel = Callable[..., Tensor]  # torch's function, with scale and dropout
 HALF = (torch.bfloat16, torch.float16)
 FEW, LARGE = 4, 2**23  # rows; bytes of keys, more than a core keeps near itself
+WIDEST = 256  # numbers of a head, in the kernels of a GPU that share keys and values themselves
 
 
 # --8<-- [start:fused_attention]
@@ -166,11 +167,12 @@ def attend_in_groups(
     kernel = functools.partial(F.scaled_dot_product_attention, dropout_p=dropout, scale=scale)
     group = query.shape[1] // key.shape[1]
     same_keys = mask is None or mask.shape[1:3] == (1, 1)  # for all queries of all heads
+    in_kernel = query.is_cuda and takes_groups_on_gpu(query, mask)
     if group == 1 and query.shape[2] == 1 and query.is_cpu and query.dtype in HALF:
         return one_row_as_two(kernel, query, key, value, mask)
     if group == 1:
         return kernel(query, key, value, mask, is_causal=is_causal)
-    if same_keys and not is_causal:
+    if same_keys and not is_causal and not in_kernel:
         return group_as_rows(kernel, query, key, value, mask, scale, dropout)
     return group_by_the_kernel(kernel, query, key, value, mask, is_causal)
 
@@ -211,11 +213,23 @@ def group_by_the_kernel(
     mask: Tensor | None,
     is_causal: bool,
 ) -> Tensor:
-    """The kernel shares the heads itself, but for float32 on a GPU, where none can."""
-    if query.is_cuda and query.dtype == torch.float32:
-        group = query.shape[1] // key.shape[1]
-        key, value = (x.repeat_interleave(group, dim=1) for x in (key, value))
+    """The kernel shares the heads itself, but for what no kernel of a GPU shares."""
+    if query.is_cuda:
+        key, value = repeated_on_gpu(query, key, value)
     return kernel(query, key, value, mask, is_causal=is_causal, enable_gqa=True)
+
+
+def takes_groups_on_gpu(query: Tensor, mask: Tensor | None) -> bool:
+    """FlashAttention and cuDNN read a shared head once, if there is no mask."""
+    return mask is None and query.dtype in HALF and query.shape[-1] <= WIDEST
+
+
+def repeated_on_gpu(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """For float32 and for wide heads there is only a kernel that wants each head's own keys."""
+    if query.dtype in HALF and query.shape[-1] <= WIDEST:
+        return key, value
+    group = query.shape[1] // key.shape[1]
+    return key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
 
 
 def two_products(

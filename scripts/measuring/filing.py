@@ -49,7 +49,7 @@ def provenance(rounds: int, benchmark: Callable, device: str = "cpu") -> dict:
         "versions": machine.versions(),
         "commit": commit(),
         "code": code.relative_to(ROOT).as_posix(),
-        "hash": slices.fingerprint(text, benchmark.__name__),
+        "hash": slices.fingerprint(text, benchmark.__name__, where.type != "cpu"),
         "date": datetime.now(UTC).date().isoformat(),
         "rounds": rounds,
         "interval": OF_MEDIAN,

@@ -239,9 +239,10 @@ def origin(name: str, measured: dict, language: str, data: str, code: str) -> st
 
 def is_stale(name: str, about: dict) -> bool:
     """Whether the code is another than that which was measured."""
-    path = ROOT / about["code"]
+    path, on_gpu = ROOT / about["code"], "host" in about
     try:
-        return about.get("hash") != slices.fingerprint(path.read_text("utf-8"), function(name))
+        text = path.read_text("utf-8")
+        return about.get("hash") != slices.fingerprint(text, function(name), on_gpu)
     except (OSError, KeyError):  # the benchmark lies elsewhere now
         return True
 

@@ -2,7 +2,8 @@
 
 Of a file only those statements count that the name needs, whatever their comments and docstrings
 say; of the package's modules, and those of `scripts`, only what these statements import. What only
-refuses arguments is left out.
+refuses arguments is left out, and, of what a CPU computed, each function whose name says that only
+tensors on a GPU reach it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ LEFT_OUT = {
     "mhattn.lessons.files",
     "mhsite.models",
 }
+ON_GPU = "_on_gpu"  # how such a name ends
 SETS = "torch.set_"  # a bare call that changes all that follows, as `torch.set_default_dtype`
 
 
 @functools.lru_cache(maxsize=1024)
-def needed(text: str, name: str) -> Sequence[ast.stmt]:
-    """The statements of a file that a name needs, in the order of the file.
+def needed(text: str, name: str, on_gpu: bool = True) -> Sequence[ast.stmt]:
+    """The statements of a file that a name needs, in the order of the file; all, or a CPU's.
 
     A name that is bound several times is what the last statement before its use made of it, or, of
     what a function calls that stands above it, the first after it.
@@ -51,23 +53,28 @@ def needed(text: str, name: str) -> Sequence[ast.stmt]:
         index = max((i for i in binds if i < user), default=binds[0])
         if index not in found:
             found.add(index)
-            left += [(read, index) for read in _read(body[index])]
+            read = _read(body[index])
+            left += [(each, index) for each in read if on_gpu or not each.endswith(ON_GPU)]
     last = max(found)
     sets = {i for i, node in enumerate(body[:last]) if ast.unparse(node).startswith(SETS)}
     return [body[index] for index in sorted(found | sets)]
 
 
-def fingerprint(text: str, name: str) -> str:
+def fingerprint(text: str, name: str, on_gpu: bool = False) -> str:
     """The hash of all that a name of this text needs, there and in modules of this project."""
     package = keys.package()
     parts: dict[tuple[str, str], str] = {}
-    _follow(needed(text, name), "", package, parts)
+    _follow(needed(text, name, on_gpu), "", package, parts, on_gpu)
     told = "\0".join(f"{where} {what}\0{code}" for (where, what), code in sorted(parts.items()))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _follow(
-    statements: Sequence[ast.stmt], module: str, package: keys.Package, parts: dict
+    statements: Sequence[ast.stmt],
+    module: str,
+    package: keys.Package,
+    parts: dict,
+    on_gpu: bool,
 ) -> None:
     """Note these statements, and all that they import."""
     for number, node in enumerate(statements):
@@ -82,15 +89,15 @@ def _follow(
                 for each in names:
                     if (where, each) not in parts:
                         parts[where, each] = ""
-                        _enter(where, each, package, parts)
+                        _enter(where, each, package, parts, on_gpu)
 
 
-def _enter(module: str, name: str, package: keys.Package, parts: dict) -> None:
+def _enter(module: str, name: str, package: keys.Package, parts: dict, on_gpu: bool) -> None:
     try:
-        statements = needed(_text(module, package), name)
+        statements = needed(_text(module, package), name, on_gpu)
     except KeyError:  # a module's own attribute, as __name__
         return
-    _follow(statements, module, package, parts)
+    _follow(statements, module, package, parts, on_gpu)
 
 
 def _places(

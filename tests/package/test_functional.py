@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, strategies as st
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mhattn import (
     attention,
@@ -624,6 +625,39 @@ def test_wrong_shapes_of_heads_are_named(call, message):
     with pytest.raises(ValueError) as error:  # noqa: PT011
         call()
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length", "width", "mask", "is_causal", "expected"),
+    [  # heads of queries and keys, rows of a head, whether the kernel is to share keys
+        (torch.bfloat16, 1, 64, False, False, (6, 2, 1, True)),
+        (torch.float16, 5, 256, False, False, (6, 2, 5, True)),
+        (torch.float16, 7, 64, False, True, (6, 2, 7, True)),
+        (torch.bfloat16, 1, 64, True, False, (2, 2, 3, False)),  # only cuDNN would take both
+        (torch.bfloat16, 1, 264, False, False, (2, 2, 3, False)),  # as the latents of MLA
+        (torch.bfloat16, 7, 264, False, True, (6, 6, 7, True)),
+        (torch.float32, 1, 64, False, False, (2, 2, 3, False)),
+        (torch.float32, 7, 64, False, True, (6, 6, 7, True)),
+    ],
+)
+def test_what_a_gpu_gets_of_grouped_heads(
+    monkeypatch, dtype, length, width, mask, is_causal, expected
+):
+    """By tensors that have shapes alone, on a GPU that need not be there."""
+    seen = []
+
+    def kernel(query, key, value, mask=None, *, enable_gqa=False, **others):
+        seen.append((query.shape[1], key.shape[1], query.shape[2], enable_gqa))
+        return query
+
+    monkeypatch.setattr(fused.F, "scaled_dot_product_attention", kernel)
+    with FakeTensorMode():
+        query = torch.empty(3, 6, length, width, dtype=dtype, device="cuda")
+        key = torch.empty(3, 2, 7, width, dtype=dtype, device="cuda")
+        hides = torch.ones(3, 1, 1, 7, dtype=torch.bool, device="cuda") if mask else None
+        mixed = fused.attend_in_groups(query, key, key, mask=hides, is_causal=is_causal)
+        assert mixed.shape == query.shape
+    assert seen == [expected]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -88,6 +88,25 @@ def test_the_hash_changes_with_the_package(monkeypatch, module, old, new, change
     assert (slices.fingerprint(CODE, "turn") != before) is changes
 
 
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("core.fused", "WIDEST = 256", "WIDEST = 128"),
+        ("core.fused", "return mask is None and query", "return query"),
+    ],
+)
+def test_what_only_a_gpu_runs_is_in_the_hash_of_a_gpu_alone(monkeypatch, module, old, new):
+    code = "from mhattn.core import fused_attention\n\ndef f():\n    return fused_attention\n"
+    kinds = False, True
+    before = [slices.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
+    package = slices.keys.package()
+    assert old in package.texts[module]
+    package.texts[module] = package.texts[module].replace(old, new)
+    monkeypatch.setattr(slices.keys, "package", lambda: package)
+    after = [slices.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
+    assert [x != y for x, y in zip(before, after, strict=True)] == [False, True]
+
+
 # Filed runs
 
 

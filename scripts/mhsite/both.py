@@ -105,6 +105,7 @@ class Second:
         # An iterator can be used up once.
         if self.again or any(hasattr(self.shared.get(name), "__next__") for name in names):
             got = self._run(example, code, got)
+            self._define(example.source, code)
             names = names | changed(example.source) | self._changed_within(example.source)
             for name in names & set(self.own):
                 if name in self.shared and same(self.own[name], self.shared[name]):
@@ -113,9 +114,14 @@ class Second:
         else:
             for name in names & set(self.own):
                 del self.own[name]
-        for name, (ours, theirs) in _definitions(example.source, code).items():
-            self.definitions[name] = ours, theirs
+            self._define(example.source, code)
         self.printed.append(got)
+
+    def _define(self, english: str, chinese: str) -> None:
+        """Note the functions of an example, and forget those whose names it gives to others."""
+        gone = bound(english)
+        kept = {name: both for name, both in self.definitions.items() if name not in gone}
+        self.definitions = kept | _definitions(english, chinese)
 
     def _share_functions(self) -> None:
         """A function that says the same, and calls nothing of Chinese's own, is one again."""

@@ -204,6 +204,12 @@ def test_what_is_said_is_said_twice_and_what_is_computed_is_computed_once(story)
         # a variable of a loop is nobody else's
         (["for word in ['sum']: print(word)", "for word in [4]: calls.append(word)",
           "print(len(calls))"], "和\n2\n"),
+        # a function's name may be a number's later
+        (["words = ['sum']", "def name():", "    return words[0]", "print(name())", "name = 3",
+          "list.append(calls, name)", "print(len(calls))"], "和\n2\n"),
+        # or that of a function which says something
+        (["def say():", "    return 3", "print(say())", "def say():", "    return 'sum'",
+          "print(say())"], "3\n和\n"),
     ],
 )  # fmt: skip
 def test_each_language_has_what_it_needs(story, lines, printed):

@@ -39,10 +39,11 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
         The layer, whose ``num_heads`` and ``num_kv_heads`` are those of this process.
 
     Raises:
-        TypeError: layer is not a `MultiHeadAttention`.
+        TypeError: layer is not a `MultiHeadAttention`, or mesh not a `DeviceMesh`.
         ValueError: the processes do not divide the heads, or the heads of keys neither divide
             the processes nor are divided by them, the layer drops weights (each process would
-            draw the same ones for other heads), or the layers of two processes differ.
+            draw the same ones for other heads), its heads are shared out already, or the layers
+            of two processes differ.
 
     Examples:
         A process alone keeps all heads; `mhattn.parallel.demo` starts more.
@@ -56,6 +57,10 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
     """
     if not isinstance(layer, MultiHeadAttention):
         raise TypeError(f"layer must be a MultiHeadAttention, got {type(layer).__name__}")
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"mesh must be a DeviceMesh, got {type(mesh).__name__}")
+    if hasattr(layer, "kv_copies"):
+        raise ValueError(f"layer must be whole, got one of {mesh.size()} shares of its heads")
     ranks, groups = mesh.size(), layer.num_kv_heads
     if layer.num_heads % ranks:
         rule = f"the number of processes, {ranks}, must divide num_heads"
@@ -93,7 +98,9 @@ def check_first_input(layer: nn.Module, group: Any) -> None:
         handle.remove()
         given = {str(place): x for place, x in enumerate(args)} | kwargs
         tensors = {name: checksum(x) for name, x in given.items() if isinstance(x, torch.Tensor)}
-        same = {"inputs": [(name, *sums[:2]) for name, sums in tensors.items()]}
+        numbers = {name: x for name, x in given.items() if isinstance(x, bool | int | float)}
+        options = {name: x for name, x in numbers.items() if x is not False}  # as if not given
+        same = {"inputs": [(name, *sums[:2]) for name, sums in tensors.items()], "options": options}
         found = agree("the first call", same, tensors, group)
         for name in tensors:
             alike(f"input {name}", [each[name] for each in found])

@@ -91,6 +91,8 @@ def meet(
         for start, (length, stand, _) in zip(starts, all_own, strict=True)
     ]
     documents = None if given["documents"] is None else [each[2] for each in all_own]
+    if documents is None:
+        not_the_same(positions)
     tables = {name: given[name] for name in ("mask", "bias") if given[name] is not None}
     for name, table in tables.items():
         in_order = torch.cat(positions).sort().values
@@ -104,6 +106,15 @@ def meet(
     return Places(positions, documents, given["is_causal"], rows.get("mask"), rows.get("bias"))
 
 
+def not_the_same(positions: list[Tensor]) -> None:
+    """Two ranks with the very same tokens: somebody has asked for those of another rank."""
+    for rank, own in enumerate(positions):
+        for other in range(rank if len(own) else 0):
+            if torch.equal(own, positions[other]):
+                got = f"{own.tolist()[:8]} on rank {other} and on rank {rank}"
+                raise ValueError(f"positions must differ from rank to rank, got {got}")
+
+
 def facts(parts: tuple[Tensor, ...], given: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """What has to be the same on all ranks, and what is this rank's own."""
     query, key, value = parts
@@ -113,9 +124,14 @@ def facts(parts: tuple[Tensor, ...], given: dict[str, Any]) -> tuple[dict[str, A
         got = [tuple(part.shape) for part in parts]
         raise ValueError(f"query, key and value must have the same tokens and head_dim, got {got}")
     for name in ("positions", "documents"):
-        if given[name] is not None and given[name].shape != (length,):
-            got_shape = tuple(given[name].shape)
-            raise ValueError(f"{name} must be of shape {(length,)}, got {got_shape}")
+        x = given[name]
+        if x is None:
+            continue
+        if not isinstance(x, Tensor) or x.dtype not in check.INTEGERS:
+            got_kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
+            raise TypeError(f"{name} must be a tensor of integers, got {got_kind}")
+        if x.shape != (length,):
+            raise ValueError(f"{name} must be of shape {(length,)}, got {tuple(x.shape)}")
     same: dict[str, Any] = {
         "dtype": query.dtype,
         "sizes of the query": (*query.shape[:2], query.shape[3]),

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mhattn.core import checks as check
 from mhattn.core.functional import attention, attention_scores, repeat_heads
 from mhattn.parallel.local import agree, alike, checksum, note
 from mhattn.parallel.places import Places, meet
@@ -325,9 +326,15 @@ def split_attention(
         >>> run(split_attention, 1, ones[:, :, :1], ones, ones)[0].shape
         torch.Size([1, 2, 1, 4])
     """
-    same = {"dtype": query.dtype, "shape of the query": tuple(query.shape)}
-    own = (key.shape[2], checksum(query))
-    found = agree("split attention", same | {"H_kv": key.shape[1]}, own, group)
+    same: dict[str, Any] = {}
+    own, problem = None, None
+    try:
+        check_split(query, key, value)
+        same = {"dtype": query.dtype, "shape of the query": tuple(query.shape)}
+        same["H_kv"], own = key.shape[1], (key.shape[2], checksum(query))
+    except (TypeError, ValueError) as error:
+        problem = error
+    found = agree("split attention", same, own, group, problem=problem)
     lengths = [each[0] for each in found]
     if not sum(lengths):
         raise ValueError(f"key must have tokens on some rank, got {lengths}")
@@ -342,3 +349,12 @@ def split_attention(
         dist.all_reduce(both, group=group)
         return (both[..., :-1] / both[..., -1:]).to(query.dtype)
     # --8<-- [end:split_attention]
+
+
+def check_split(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """This rank's tensors; its keys may be none."""
+    for name, x in {"query": query, "key": key, "value": value}.items():
+        check.floats(name, x)
+        check.axes(name, x, 4, exactly=True)
+    if key.shape[2]:
+        check.attention(query, key, value, None)

@@ -202,6 +202,8 @@ def test_bad_arguments_are_refused():
         held_tokens(4, 2, 2)
     with pytest.raises(TypeError, match=r"layer must be a MultiHeadAttention, got int"):
         share_heads(3, None)
+    with pytest.raises(TypeError, match=r"mesh must be a DeviceMesh, got int"):
+        share_heads(MultiHeadAttention(8, 4), 2)
     with pytest.raises(ValueError, match=r"way must be 'ring', .*, 'both' or 'split', got 'x'"):
         compare_tokens("x")
     with pytest.raises(ValueError, match=r"way must be 'split', 'heads' or 'latent', got 'x'"):

@@ -130,14 +130,31 @@ def refusals():
         share_heads(MultiHeadAttention(6, 3), mesh)
     with pytest.raises(ValueError, match=r"must not drop weights, got dropout=0\.5"):
         share_heads(MultiHeadAttention(6, 2, dropout=0.5), mesh)
+    for wrong in (ones.double(), ones[..., :2], ones.repeat(2, 1, 1, 1), None):
+        with pytest.raises(
+            (TypeError, ValueError), match=["rank 1 cannot take part in split", "key"][rank]
+        ):
+            split_attention(ones[:, :, :1], wrong if rank else ones, wrong if rank else ones)
     with pytest.raises(ValueError, match=r"query must be the same on all ranks, got sums"):
         split_attention(ones[:, :, :1] + rank, ones, ones)
     with pytest.raises(
         ValueError, match=["rank 1 cannot take part in ring", "positions must"][rank]
     ):
         ring_attention(ones, ones, ones, positions=torch.arange(3 + rank))
-    with pytest.raises(ValueError, match=r"positions must be 0, 1, 2 and so on.* \[0, 0, 1, 1, 2"):
-        ring_attention(ones, ones, ones, positions=torch.arange(3), mask=torch.ones(3, 6) > 0)
+    with pytest.raises(ValueError, match=r"positions must be 0, 1, 2 and so on.* \[0, 1, 1, 2, 2"):
+        ring_attention(
+            ones, ones, ones, positions=torch.arange(3) + rank, mask=torch.ones(3, 6) > 0
+        )
+    with pytest.raises(
+        ValueError, match=r"positions must differ .* \[0, 1, 2\] on rank 0 and on ra"
+    ):
+        ring_attention(ones, ones, ones, is_causal=True, positions=held_tokens(6, 2, 0))
+    for wrong in ([0, 1, 2], torch.zeros(3)):
+        with pytest.raises(
+            (TypeError, ValueError),
+            match=["positions must be a tensor of integers, got", "rank 0 cannot take"][rank],
+        ):
+            ring_attention(ones, ones, ones, positions=held_tokens(6, 2, 1) if rank else wrong)
     with pytest.raises(ValueError, match=r"sizes of the mask must .* \(1, 1, 6\) .* \(1, 1, 7\)"):
         ring_attention(ones, ones, ones, mask=torch.ones(3, 6 + rank) > 0)
     with pytest.raises(ValueError, match=r"mask must have a column for each of 6 tokens, got 5"):
@@ -150,6 +167,14 @@ def refusals():
     shared = share_heads(MultiHeadAttention(6, 2), mesh)
     with pytest.raises(ValueError, match=r"input 0 must be the same on all ranks, got sums"):
         shared(torch.ones(1, 5, 6) * (1 + rank))
+    with pytest.raises(ValueError, match=r"layer must be whole, got one of 2 shares"):
+        share_heads(shared, mesh)
+    torch.manual_seed(0)
+    shared = share_heads(MultiHeadAttention(6, 2), mesh)
+    with pytest.raises(
+        ValueError, match=r"options must .* \{\} on rank 0 and \{'is_causal': True\}"
+    ):
+        shared(torch.ones(1, 5, 6), is_causal=bool(rank))
     sizes = {"kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 2}
     with pytest.raises(ValueError, match=r"processes, 2, must divide num_heads, got 3"):
         share_latent_heads(LatentAttention(12, 3, **sizes), mesh)

@@ -85,6 +85,31 @@ class TestWhatIsKept:
         assert 8.9 < (everything - means) / bytes_of_a_map < 10.1
 
 
+@pytest.mark.filterwarnings("ignore")  # the library has many
+@torch.no_grad()
+def test_what_generate_returns_are_the_rows_of_one_call():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"vocab_size": 53, "hidden_size": 32, "intermediate_size": 40}
+    model = LlamaForCausalLM(LlamaConfig(attn_implementation="eager", **sizes)).eval()
+    model.generation_config.pad_token_id = 0
+    prompt, new = torch.randint(3, 53, (2, L)), 4
+    options = {"return_dict_in_generate": True, "output_attentions": True, "do_sample": False}
+    found = model.generate(prompt, max_new_tokens=new, min_new_tokens=new, **options)
+    assert found.sequences.shape == (2, L + new)
+    assert len(found.attentions) == new
+    whole = captured_maps(model, found.sequences)
+    for layer, maps in enumerate(whole.maps):
+        assert found.attentions[0][layer].shape == (2, 4, L, L)
+        torch.testing.assert_close(found.attentions[0][layer], maps[..., :L, :L], **CLOSE)
+        for step in range(1, new):
+            row = found.attentions[step][layer]
+            assert row.shape == (2, 4, 1, L + step)
+            at = L + step - 1
+            torch.testing.assert_close(row, maps[..., at : at + 1, : L + step], **CLOSE)
+
+
 class TestWeightsOfCall:
     @pytest.mark.parametrize(
         "options",

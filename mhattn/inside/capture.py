@@ -4,7 +4,7 @@
 call `torch.nn.functional.scaled_dot_product_attention`, and its arguments say what the weights are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -37,7 +37,11 @@ __all__ = ["captured_maps", "fed_heads", "with_sinks"]
 
 # --8<-- [start:captured_maps]
 def captured_maps(
-    model: nn.Module, *inputs: Any, by_hand: bool = False, **options: Any
+    model: nn.Module,
+    *inputs: Any,
+    by_hand: bool = False,
+    keep: Callable[[str, Tensor], Tensor | None] | None = None,
+    **options: Any,
 ) -> AttentionMaps:
     """Call a model of any class, and return the weights of each call of attention besides.
 
@@ -46,6 +50,9 @@ def captured_maps(
         *inputs: for the model.
         by_hand: softmaxes over the last of four axes count as well, if a matrix product takes them:
             those of layers that weigh by hand.
+        keep: gets the name and the weights of each call while the model runs, and returns what is
+            kept of them, such as some heads or rows, or None for nothing: so no more than one map
+            has to fit into memory. Default: all of them.
         **options: for the model.
 
     Returns:
@@ -75,33 +82,38 @@ def captured_maps(
     layers = known_layers(model)
     asked = {layer.name: layer for layer in layers if gives_weights(layer)}
     maps: list[Tensor] = []
-    names: list[str] = []
+    names: list[str] = []  # of maps
+    seen: list[str] = []  # of all calls
     called: set[str] = set()
     running: list[str] = []  # modules whose call has begun, the innermost last
 
-    def keep(weights: Tensor, name: str) -> None:
-        maps.append(weights if weights.ndim >= 4 else weights[None])  # (B, H, L, S)
-        names.append(name)
+    def note(weights: Tensor, name: str) -> None:
+        weights = weights if weights.ndim >= 4 else weights[None]  # (B, H, L, S)
+        seen.append(name)
+        kept = weights if keep is None else keep(name, weights)
+        if kept is not None:
+            maps.append(kept)
+            names.append(name)
 
     def found(weights: Tensor) -> None:
         if not asked.keys() & set(running):
-            keep(weights, running[-1])
+            note(weights, running[-1])
 
     with ExitStack() as stack:
-        stack.enter_context(warned_of_others(model, layers, names))
+        stack.enter_context(warned_of_others(model, layers, seen))
         for name, layer in asked.items():
-            for handle in watch(layer, partial(keep, name=name)):
+            for handle in watch(layer, partial(note, name=name)):
                 stack.callback(handle.remove)
         stack.enter_context(noted_calls(model, running, called))
         with WatchedCalls(found, lambda: running[-1], by_hand):
             output = model(*inputs, **options)
-    silent = [x for x in layers if x.name in called and not any(inside(y, x.name) for y in names)]
+    silent = [x for x in layers if x.name in called and not any(inside(y, x.name) for y in seen)]
     rule, cure = "must call F.scaled_dot_product_attention", "call model.set_attn_implementation"
     if silent:
         config: Any = silent[0].module.config
         got = config._attn_implementation
         raise ValueError(f'{silent[0].name!r} {rule}, got {got!r}; {cure}("sdpa") or ("eager")')
-    if not maps:
+    if not seen:
         cures = [] if by_hand else ["; by_hand=True takes softmaxes as well"]
         got = "".join([type(model).__name__, *cures, *advice(model, layers)])
         raise ValueError(f"model {rule}, got {got}")

@@ -38,6 +38,9 @@ CACHES = (
 )
 
 
+OWN = ("own function, no mask registered", "own function, mask registered")
+
+
 def made(name, way):
     module, kind, sizes = MODELS[name]
     torch.manual_seed(0)
@@ -83,6 +86,33 @@ def cached(name, way, row, ids):
     return layer(ids[:, 5:], attention_mask=second, past_key_values=cache).last_hidden_state
 
 
+def own_function(name, way, ids):
+    """A copy of the library's own function under another name, without and with its mask."""
+    import importlib
+
+    from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    module = importlib.import_module(made(name, way).__module__)
+    function = sdpa_attention_forward if way == "sdpa" else module.eager_attention_forward
+    padding = torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 1, 1]])  # the second text has five tokens
+    real = padding.bool()
+    expected = made(name, way)(ids, attention_mask=padding).last_hidden_state[real]
+    found = {}
+    for row in OWN:
+        own = f"own {way}, {row}"
+        AttentionInterface.register(own, function)
+        if row == OWN[1]:
+            AttentionMaskInterface.register(own, getattr(masking_utils, f"{way}_mask"))
+        layer = made(name, own)
+
+        def compute(layer=layer):
+            return layer(ids, attention_mask=padding).last_hidden_state[real]
+
+        found[row] = sign(compute, expected)
+    return found
+
+
 @torch.no_grad()
 def measured(name, way):
     """The column of one model and one way, row by row."""
@@ -97,6 +127,7 @@ def measured(name, way):
         whole = expected[:, 5:]
         known = name != "BERT"  # an encoder writes nothing step by step
         found[row] = sign(lambda r=row: cached(name, way, r, ids), whole) if known else ""
+    found |= own_function(name, way, ids)
     maps = layer(ids, output_attentions=True).attentions
     found["attentions"] = "=" if maps and all(each is not None for each in maps) else "–"
     return found

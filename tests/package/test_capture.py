@@ -17,6 +17,7 @@ from mhattn.inside import (
     head_outputs,
     layers,
     patch_heads,
+    peak_bytes,
     register,
     weights_of_call,
     with_sinks,
@@ -35,6 +36,78 @@ def boolean(*shape):
     mask = torch.rand(*shape) < 0.6
     mask[..., 0] = True
     return mask
+
+
+class Asking(nn.Module):
+    def forward(self, x):  # (B, L, E)
+        heads = x.unflatten(-1, (H, D)).transpose(1, 2)
+        return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+
+
+class TestWhatIsKept:
+    def test_some_heads_and_rows_of_some_layers(self):
+        model, x = nn.Sequential(*[Asking() for _ in range(4)]).eval(), torch.randn(B, L, E)
+        whole = captured_maps(model, x)
+        asked = []
+
+        def keep(name, weights):
+            asked.append((name, weights.shape))
+            return weights[:, [1, 4], -1:] if name in ("1", "2") else None
+
+        part = captured_maps(model, x, keep=keep)
+        assert asked == [(name, (B, H, L, L)) for name in "0123"]
+        assert part.names == ["1", "2"]
+        for found, expected in zip(part.maps, whole.maps[1:3], strict=True):
+            assert found.equal(expected[:, [1, 4], -1:])
+        assert part.output.equal(whole.output)
+
+    @pytest.mark.parametrize("kind", [MultiHeadAttention, nn.MultiheadAttention])
+    def test_layers_that_are_asked(self, kind):
+        layer = kind(E, H) if kind is MultiHeadAttention else kind(E, H, batch_first=True)
+        x = torch.randn(B, L, E)
+        whole = captured_maps(layer.eval(), x, x, x)
+        part = captured_maps(layer, x, x, x, keep=lambda name, weights: weights[:, :1])
+        assert part.maps[0].equal(whole.maps[0][:, :1])
+
+    def test_nothing_is_kept_but_calls_were_seen(self):
+        found = captured_maps(Asking().eval(), torch.randn(B, L, E), keep=lambda *both: None)
+        assert (found.maps, found.names) == ([], [])
+        with pytest.raises(ValueError, match="must call"):
+            captured_maps(nn.ReLU().eval(), torch.randn(B, L, E), keep=lambda *both: None)
+
+    @torch.no_grad()
+    def test_memory_is_that_of_one_map(self):
+        """Ten layers: with all maps, ten tables and what one call needs; else only the latter."""
+        model, n = nn.Sequential(*[Asking() for _ in range(10)]).eval(), 512
+        x, bytes_of_a_map = torch.randn(1, n, E), 4 * H * n * n
+        everything = peak_bytes(lambda: captured_maps(model, x))
+        means = peak_bytes(lambda: captured_maps(model, x, keep=lambda name, w: w.mean(dim=-1)))
+        assert 8.9 < (everything - means) / bytes_of_a_map < 10.1
+
+
+@pytest.mark.filterwarnings("ignore")  # the library has many
+@torch.no_grad()
+def test_what_generate_returns_are_the_rows_of_one_call():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"vocab_size": 53, "hidden_size": 32, "intermediate_size": 40}
+    model = LlamaForCausalLM(LlamaConfig(attn_implementation="eager", **sizes)).eval()
+    model.generation_config.pad_token_id = 0
+    prompt, new = torch.randint(3, 53, (2, L)), 4
+    options = {"return_dict_in_generate": True, "output_attentions": True, "do_sample": False}
+    found = model.generate(prompt, max_new_tokens=new, min_new_tokens=new, **options)
+    assert found.sequences.shape == (2, L + new)
+    assert len(found.attentions) == new
+    whole = captured_maps(model, found.sequences)
+    for layer, maps in enumerate(whole.maps):
+        assert found.attentions[0][layer].shape == (2, 4, L, L)
+        torch.testing.assert_close(found.attentions[0][layer], maps[..., :L, :L], **CLOSE)
+        for step in range(1, new):
+            row = found.attentions[step][layer]
+            assert row.shape == (2, 4, 1, L + step)
+            at = L + step - 1
+            torch.testing.assert_close(row, maps[..., at : at + 1, : L + step], **CLOSE)
 
 
 class TestWeightsOfCall:

@@ -293,6 +293,33 @@ def test_the_compiled_call_of_the_page_gives_the_same():
     assert_equal(output.double(), names["output"], atol=2e-6)
 
 
+@pytest.mark.filterwarnings("ignore")  # the library has many
+def test_the_masks_of_images_are_those_of_transformers():
+    """The functions of the page, for three texts; one has no image, one begins with one."""
+    from transformers import Gemma3TextConfig
+    from transformers.models.gemma3 import modeling_gemma3 as theirs
+    from transformers.models.gemma4 import modeling_gemma4 as next_model
+
+    names = {"torch": torch}
+    exec(shown_section("flex-attention.pycon:images").code, names)
+    rows = ["..AAAAA.BB..A", "." * 13, "AAAA.BBBBBB.."]
+    is_image = torch.tensor([[sign != "." for sign in row] for row in rows])
+    image, L = names["numbered"](is_image), is_image.shape[1]
+    assert image.equal(theirs.get_block_sequence_ids_for_mask(is_image.long()))
+    for window in (1, 3, 5, 20):
+        config = Gemma3TextConfig(sliding_window=window, attn_implementation="sdpa")
+        inputs = config, torch.zeros(3, L, 8), None, None, None, image
+        ours = [
+            torch.stack([table(names["with_images"](image, width), L, L, b) for b in range(3)])
+            for width in (None, window)
+        ]
+        found = theirs.create_masks_for_vision_model(*inputs)
+        assert found["full_attention"][:, 0].equal(ours[0])
+        assert found["sliding_attention"][:, 0].equal(ours[1])
+        local = next_model.create_masks_for_vision_model(*inputs)["sliding_attention"]
+        assert local[:, 0].equal(ours[1])
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_flex_on_a_gpu_has_gradients():
     L, S = 37, 53

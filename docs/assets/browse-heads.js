@@ -6,7 +6,7 @@ import { MOVES, asked, element, keep, mount, wordsOf } from "./dom.js"
 
 const WORDS = {
   en: {
-    open: "Show the heads", loading: "Loading …", sentence: "sentence", sort: "sort by", layers: "layer and head",
+    open: "Show the heads", loading: "Loading …", model: "model", sentence: "sentence", reaction: "reaction", sort: "sort by", layers: "layer and head",
     layer: "layer", head: "head", name: (layer, head) => `Layer ${layer}, head ${head}`,
     grid: n => `Small maps of all ${n} heads. Arrow keys choose a head.`,
     map: "Map of the chosen head: queries down, keys across. Arrow keys choose a cell.",
@@ -24,7 +24,7 @@ const WORDS = {
     missing: "The maps can't be shown: their file isn't on this site. Perhaps the model could not be fetched when the site was built, or there is no connection.",
   },
   zh: {
-    open: "显示各个头", loading: "正在加载……", sentence: "句子", sort: "排序", layers: "按层和头",
+    open: "显示各个头", loading: "正在加载……", model: "模型", sentence: "句子", reaction: "反应", sort: "排序", layers: "按层和头",
     layer: "层", head: "头", name: (layer, head) => `第 ${layer} 层，头 ${head}`,
     grid: n => `全部 ${n} 个头的小图。用方向键选择一个头。`,
     map: "所选的头的权重图：纵向是查询，横向是键。用方向键选择一格。",
@@ -108,7 +108,7 @@ function show(place) {
   const open = () => {
     watcher.disconnect()
     button.replaceWith(element("p", words.loading))
-    get("about.json", "json").then(about => browse(place, about, words)).catch(error => fail(place, words, error))
+    get("about.json", "json").then(about => withModel(place, about, words)).catch(error => fail(place, words, error))
   }
   const watcher = new IntersectionObserver(seen => seen.some(each => each.isIntersecting) && open(), { rootMargin: "600px" })
   watcher.observe(place)
@@ -120,7 +120,20 @@ function fail(place, words, error) {
   place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
 }
 
-function browse(place, about, words) {
+/** The browser for the model that the address names, and anew when another one is chosen. */
+function withModel(place, { models, statistics }, words) {
+  const titles = Object.keys(models)
+  const wanted = () => titles.find(title => title === asked().get("model")) ?? titles[0]
+  let running = null
+  function use(title) {
+    running?.abort()
+    running = new AbortController()
+    return browse(place, { statistics, ...models[title] }, words, { titles, title, wanted, use }, running.signal)
+  }
+  return use(wanted())
+}
+
+function browse(place, about, words, model, signal) {
   const { layers, heads } = about
   const count = layers * heads
   const loaded = new Map()
@@ -132,15 +145,17 @@ function browse(place, about, words) {
     return [made, element("label", [label, made])]
   }
   const counted = n => Array.from({ length: n }, (_, i) => [i, i + 1])
-  const [sentence, sentenceLabel] = select("sentence", words.sentence, Object.entries(about.sentences))
+  const [which, whichLabel] = select("model", words.model, model.titles.map(title => [title, title]))
+  which.value = model.title
+  const [sentence, sentenceLabel] = select("sentence", about.start ? words.sentence : words.reaction, Object.entries(about.sentences))
   const [sort, sortLabel] = select("sort", words.sort, [["", words.layers], ...Object.entries(about.statistics), [PAIR, words.pair]])
   const [layer, layerLabel] = select("layer", words.layer, counted(layers))
   const [head, headLabel] = select("head", words.head, counted(heads))
-  sentenceLabel.className = "mh-wide"
+  whichLabel.className = sentenceLabel.className = "mh-wide"
   sortLabel.className = "mh-half"
   const start = element("input", "", { type: "checkbox", name: "start" })
-  const startLabel = element("label", [start, " ", words.start(about.start.sign)], { className: "mh-wide" })
-  const form = element("form", [sentenceLabel, startLabel, sortLabel, layerLabel, headLabel])
+  const startLabel = element("label", [start, " ", words.start(about.start?.sign)], { className: "mh-wide", hidden: !about.start })
+  const form = element("form", [whichLabel, sentenceLabel, startLabel, sortLabel, layerLabel, headLabel])
 
   const grid = smallMaps(about, words, chosen => choose({ head: chosen }))
   const tokens = tokenRow("mh-tokens", word => choose({ word }), i => cell(state.word, i))
@@ -163,7 +178,7 @@ function browse(place, about, words) {
     const found = {}
     if (Object.hasOwn(about.sentences, query.get("sentence"))) found.sentence = query.get("sentence")
     if (Object.hasOwn(about.statistics, query.get("sort")) || query.get("sort") === PAIR) found.sort = query.get("sort")
-    if (/^[01]$/.test(query.get("start"))) found.start = query.get("start") === "1"
+    if (about.start && /^[01]$/.test(query.get("start"))) found.start = query.get("start") === "1"
     if (0 < l && l <= layers && 0 < h && h <= heads) found.head = (l - 1) * heads + (h - 1)
     if (/^[1-9]\d*$/.test(query.get("word"))) found.word = query.get("word") - 1
     if (/^[1-9]\d*$/.test(query.get("key")) && found.sort === PAIR) found.key = query.get("key") - 1
@@ -174,17 +189,18 @@ function browse(place, about, words) {
     const { sentence, start, sort, head, word, key } = state
     keep({
       sentence, head: `${Math.floor(head / heads) + 1}.${head % heads + 1}`, word: word + 1, sort: sort || null,
-      key: sort === PAIR ? key + 1 : null, start: start === about.start.usual ? null : Number(start),
+      key: sort === PAIR ? key + 1 : null, start: start === about.start?.usual ? null : Number(start),
     })
   }
 
   async function restore() {
-    const { sentence = Object.keys(about.sentences)[0], start = about.start.usual, sort = "", head, word, key } = asks()
+    if (model.wanted() !== model.title) return model.use(model.wanted())
+    const { sentence = Object.keys(about.sentences)[0], start = about.start?.usual, sort = "", head, word, key } = asks()
     await load({ sentence, start, sort, head, word, key })
     if (asked().has("head") && head === undefined && data) write()  // there is no such head: the address says which one is shown
   }
 
-  const fileOf = ({ sentence, start }) => `${sentence}${start === about.start.usual ? "" : about.start.other}.bin`
+  const fileOf = ({ sentence, start }) => `${sentence}${start === about.start?.usual ? "" : about.start.other}.bin`
 
   async function load(wanted) {
     const file = awaited = fileOf(wanted)
@@ -193,7 +209,7 @@ function browse(place, about, words) {
     } catch (error) {
       return fail(place, words, error)
     }
-    if (awaited !== file) return // another one has been chosen meanwhile
+    if (awaited !== file || signal.aborted) return // another one has been chosen meanwhile
     data = loaded.get(file)
     Object.assign(state, wanted)
     for (const option of sort.options)
@@ -334,7 +350,11 @@ function browse(place, about, words) {
 
   form.addEventListener("submit", event => event.preventDefault())
   form.addEventListener("change", ({ target }) => {
-    if (target === sentence) choose({ sentence: sentence.value })
+    if (target === which) {
+      const nothing = Object.fromEntries(["sentence", "start", "head", "word", "key", "sort"].map(name => [name, null]))
+      keep({ ...nothing, model: which.value === model.titles[0] ? null : which.value })
+      model.use(which.value).then(() => place.querySelector("[name=model]")?.focus())
+    } else if (target === sentence) choose({ sentence: sentence.value })
     else if (target === start) choose({ start: start.checked })
     else if (target === sort) choose({ sort: sort.value, ...(sort.value && { head: undefined }) })
     else choose({ head: Number(layer.value) * heads + Number(head.value) })
@@ -347,14 +367,17 @@ function browse(place, about, words) {
     event.preventDefault()
     history.pushState(null, "", link.href)
     place.scrollIntoView()
-    restore().then(() => grid.canvas.focus({ preventScroll: true }))
-  })
-  addEventListener("popstate", restore)
+    restore().then(() => place.querySelector("canvas")?.focus({ preventScroll: true }))
+  }, { signal })
+  addEventListener("popstate", restore, { signal })
   const redraw = () => data && update()
   let width = 0
-  new ResizeObserver(() => width !== (width = place.clientWidth) && redraw()).observe(place)
-  new MutationObserver(redraw).observe(document.body, { attributeFilter: ["data-md-color-scheme"] })
-  restore()
+  const resized = new ResizeObserver(() => width !== (width = place.clientWidth) && redraw())
+  const recoloured = new MutationObserver(redraw)
+  resized.observe(place)
+  recoloured.observe(document.body, { attributeFilter: ["data-md-color-scheme"] })
+  signal.addEventListener("abort", () => [resized, recoloured].forEach(each => each.disconnect()))
+  return restore()
 }
 
 /** All heads, in an order; a click or arrow keys choose one. */

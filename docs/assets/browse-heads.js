@@ -317,13 +317,15 @@ function browse(place, about, words, model, signal) {
     for (const [made, asks, chosen, shaded] of [
       [tokens, asking, state.word, !paired], [keys, askingKey, state.key, true],
     ]) {
-      if (made.dataset.of !== fileOf(state)) {
-        made.dataset.of = fileOf(state)
-        made.replaceChildren(...data.tokens.map((token, i) =>
+      const shown = made.hidden ? [] : data.tokens
+      const file = made.hidden ? "" : fileOf(state)
+      if (made.dataset.of !== file) {
+        made.dataset.of = file
+        made.replaceChildren(...shown.map((token, i) =>
           element("button", token, { type: "button" }, { "aria-label": words.token(token, i + 1), "data-token": i })))
       }
       made.setAttribute("aria-label", asks.textContent)
-      data.tokens.forEach((_, i) => {
+      shown.forEach((_, i) => {
         made.children[i].setAttribute("aria-pressed", i === chosen)
         made.children[i].style.setProperty("--weight", `${shaded ? 100 * (row[i] ?? 0) : 0}%`)
       })

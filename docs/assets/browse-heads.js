@@ -6,51 +6,66 @@ import { MOVES, asked, element, keep, mount, wordsOf } from "./dom.js"
 
 const WORDS = {
   en: {
-    open: "Show the heads", loading: "Loading …", sentence: "sentence", sort: "sort by", layers: "layer and head",
+    open: "Show the heads", loading: "Loading …", model: "model", sentence: "sentence", reaction: "reaction", sort: "sort by", layers: "layer and head",
     layer: "layer", head: "head", name: (layer, head) => `Layer ${layer}, head ${head}`,
     grid: n => `Small maps of all ${n} heads. Arrow keys choose a head.`,
     map: "Map of the chosen head: queries down, keys across. Arrow keys choose a cell.",
     words: "Choose a token: the others show what it gives them.", token: (word, i) => `${word}, token ${i}`,
+    pair: "weight of a chosen pair", from: "Choose the query:", toKey: "Choose the key, or a cell in the map:",
+    pairOf: (query, key) => `weight from ${query} to ${key}`, start: sign => `start mark ${sign} in front`,
     columns: ["statistic", "this head", "rank", "redrawn"], to: (low, high) => `${low} to ${high}`, same: "the same",
-    query: word => `query ${word}`, key: word => `key ${word}`, comma: ", ", colon: ": ", weight: "weight",
+    query: word => `query ${word}`, key: word => `key ${word}`, comma: ", ", colon: ": ", gap: " ", weight: "weight",
     hidden: "hidden by the mask", stop: ". ", most: (word, key) => `${word} looks most at ${key}`,
     rank: (rank, n) => `rank ${rank} of ${n}`,
     above: (n, all, limit) => `${n} of ${all} heads are above ${limit}, the highest of all redrawn heads; a line marks where they end.`,
     unmoved: "Redrawing doesn't change this number.", byLayer: "Rows are layers, columns are heads.",
+    others: (n, all, count, best) => `The best of ${count} heads gives this pair ${best}. Of the ${all} other keys of this query, ${n} get as much or more from some head: the best of many is impressive by chance.`,
+    masked: "The mask hides this key from this query: there is nothing to sort. Choose a key that stands earlier.",
     missing: "The maps can't be shown: their file isn't on this site. Perhaps the model could not be fetched when the site was built, or there is no connection.",
   },
   zh: {
-    open: "显示各个头", loading: "正在加载……", sentence: "句子", sort: "排序", layers: "按层和头",
+    open: "显示各个头", loading: "正在加载……", model: "模型", sentence: "句子", reaction: "反应", sort: "排序", layers: "按层和头",
     layer: "层", head: "头", name: (layer, head) => `第 ${layer} 层，头 ${head}`,
     grid: n => `全部 ${n} 个头的小图。用方向键选择一个头。`,
     map: "所选的头的权重图：纵向是查询，横向是键。用方向键选择一格。",
     words: "点一个词元，其他词元的底色表示它给出的权重。", token: (word, i) => `${word}，第 ${i} 个词元`,
+    pair: "所选一对词元的权重", from: "选择查询：", toKey: "选择键，也可以点图中的一格：",
+    pairOf: (query, key) => `“${query}”给“${key}”的权重`, start: sign => `句首加标记 ${sign}`,
     columns: ["统计量", "这个头", "名次", "重排"], to: (low, high) => `${low} 到 ${high}`, same: "不变",
-    query: word => `查询“${word}”`, key: word => `键“${word}”`, comma: "，", colon: "：", weight: "注意力权重",
+    query: word => `查询“${word}”`, key: word => `键“${word}”`, comma: "，", colon: "：", gap: "", weight: "注意力权重",
     hidden: "已被掩码遮住", stop: "。", most: (word, key) => `“${word}”给得最多的是“${key}”`,
     rank: (rank, n) => `在 ${n} 个头中排第 ${rank}`,
     above: (n, all, limit) => `${all} 个头里有 ${n} 个超过 ${limit}，即重排的头所达到的最大值；一条线标出它们到哪里为止。`,
     unmoved: "重排不会改变这个数。", byLayer: "每行是一层，每列是一个头。",
+    others: (n, all, count, best) => `${count} 个头里，给这一对最多的头给了 ${best}。这个查询另有 ${all} 个键，其中 ${n} 个也从某个头得到同样多或更多：许多个头里最好的一个，碰巧也会显得出众。`,
+    masked: "掩码使这个查询看不到这个键，没有可排序的权重。请选一个更靠前的键。",
     missing: "无法显示权重图：站点上没有它的文件。可能是构建站点时没有取到模型，也可能是没有网络连接。",
   },
 }
 const DATA = new URL("../data/browse-heads/", import.meta.url)
-const MARKS = ["<s>", "</s>"]
+const PAIR = "pair" // sorts by the weight of one query and one key
 
 /** What a sentence's file holds: its tokens, statistics of all heads, and their weights. */
 export function unpack(buffer, { layers, heads, causal, statistics }) {
   const start = 4 + new DataView(buffer).getUint32(0, true)
-  const { tokens, chance } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, start - 4)))
+  const { tokens, chance, pairs } = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, start - 4)))
   const [count, L] = [layers * heads, tokens.length]
   const numbers = Object.keys(statistics).map((name, i) =>
     [name, new Float32Array(buffer, start + 4 * i * count, count)])
   const bytes = new Uint8Array(buffer, start + 4 * numbers.length * count)
   const size = causal ? L * (L + 1) / 2 : L * L
+  const startOf = i => causal ? i * (i + 1) / 2 : i * L
   const row = (head, i) => {
-    const from = head * size + (causal ? i * (i + 1) / 2 : i * L)
+    const from = head * size + startOf(i)
     return Array.from(bytes.subarray(from, from + (causal ? i + 1 : L)), whole => whole / 255)
   }
-  return { tokens, chance, count, row, statistics: Object.fromEntries(numbers) }
+  const isSeen = (i, j) => !causal || j <= i
+  /** What each head gives from query i to key j, and what redrawn heads give; undefined if the mask hides it. */
+  const pair = (i, j) => isSeen(i, j) && {
+    numbers: Float64Array.from({ length: count }, (_, head) => bytes[head * size + startOf(i) + j] / 255),
+    range: pairs.map(limits => limits[startOf(i) + j] / 255),
+  } || undefined
+  return { tokens, chance, count, row, pair, statistics: Object.fromEntries(numbers) }
 }
 
 /** The heads, the one with the largest number first; without numbers by layer. */
@@ -93,7 +108,7 @@ function show(place) {
   const open = () => {
     watcher.disconnect()
     button.replaceWith(element("p", words.loading))
-    get("about.json", "json").then(about => browse(place, about, words)).catch(error => fail(place, words, error))
+    get("about.json", "json").then(about => withModel(place, about, words)).catch(error => fail(place, words, error))
   }
   const watcher = new IntersectionObserver(seen => seen.some(each => each.isIntersecting) && open(), { rootMargin: "600px" })
   watcher.observe(place)
@@ -105,7 +120,20 @@ function fail(place, words, error) {
   place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
 }
 
-function browse(place, about, words) {
+/** The browser for the model that the address names, and anew when another one is chosen. */
+function withModel(place, { models, statistics }, words) {
+  const titles = Object.keys(models)
+  const wanted = () => titles.find(title => title === asked().get("model")) ?? titles[0]
+  let running = null
+  function use(title) {
+    running?.abort()
+    running = new AbortController()
+    return browse(place, { statistics, ...models[title] }, words, { titles, title, wanted, use }, running.signal)
+  }
+  return use(wanted())
+}
+
+function browse(place, about, words, model, signal) {
   const { layers, heads } = about
   const count = layers * heads
   const loaded = new Map()
@@ -117,22 +145,28 @@ function browse(place, about, words) {
     return [made, element("label", [label, made])]
   }
   const counted = n => Array.from({ length: n }, (_, i) => [i, i + 1])
-  const [sentence, sentenceLabel] = select("sentence", words.sentence, Object.entries(about.sentences))
-  const [sort, sortLabel] = select("sort", words.sort, [["", words.layers], ...Object.entries(about.statistics)])
+  const [which, whichLabel] = select("model", words.model, model.titles.map(title => [title, title]))
+  which.value = model.title
+  const [sentence, sentenceLabel] = select("sentence", about.start ? words.sentence : words.reaction, Object.entries(about.sentences))
+  const [sort, sortLabel] = select("sort", words.sort, [["", words.layers], ...Object.entries(about.statistics), [PAIR, words.pair]])
   const [layer, layerLabel] = select("layer", words.layer, counted(layers))
   const [head, headLabel] = select("head", words.head, counted(heads))
-  sentenceLabel.className = "mh-wide"
+  whichLabel.className = sentenceLabel.className = "mh-wide"
   sortLabel.className = "mh-half"
-  const form = element("form", [sentenceLabel, sortLabel, layerLabel, headLabel])
+  const start = element("input", "", { type: "checkbox", name: "start" })
+  const startLabel = element("label", [start, " ", words.start(about.start?.sign)], { className: "mh-wide", hidden: !about.start })
+  const form = element("form", [whichLabel, sentenceLabel, startLabel, sortLabel, layerLabel, headLabel])
 
   const grid = smallMaps(about, words, chosen => choose({ head: chosen }))
-  const tokens = element("div", "", { className: "mh-tokens", role: "group" }, { "aria-label": words.words })
+  const tokens = tokenRow("mh-tokens", word => choose({ word }), i => cell(state.word, i))
+  const keys = tokenRow("mh-tokens mh-keys", key => choose({ key }), i => cell(state.word, i))
+  const [asking, askingKey] = [element("p"), element("p", words.toKey)]
   const map = largeMap(words, (word, key) => choose({ word, key }), (i, j) => cell(i, j))
   const line = element("output", "", { className: "mh-cell" })
   const table = element("table", "", { className: "mh-table" })
   const said = element("p", "", { className: "mh-said" }, { "aria-live": "polite" })
   const limit = element("p")
-  const panel = element("div", [said, element("p", words.words), tokens, map.place, line], { className: "mh-panel" })
+  const panel = element("div", [said, asking, tokens, askingKey, keys, map.place, line], { className: "mh-panel" })
   const long = layers > 2 * heads // then there is no room for the table below the small maps
   if (long) panel.append(table)
   place.replaceChildren(form, limit, element("div", [grid.place, panel, ...(long ? [] : [table])], { className: "mh-browse" }))
@@ -143,68 +177,97 @@ function browse(place, about, words) {
     const [, l, h] = /^(\d+)\.(\d+)$/.exec(query.get("head")) ?? []
     const found = {}
     if (Object.hasOwn(about.sentences, query.get("sentence"))) found.sentence = query.get("sentence")
-    if (Object.hasOwn(about.statistics, query.get("sort"))) found.sort = query.get("sort")
+    if (Object.hasOwn(about.statistics, query.get("sort")) || query.get("sort") === PAIR) found.sort = query.get("sort")
+    if (about.start && /^[01]$/.test(query.get("start"))) found.start = query.get("start") === "1"
     if (0 < l && l <= layers && 0 < h && h <= heads) found.head = (l - 1) * heads + (h - 1)
     if (/^[1-9]\d*$/.test(query.get("word"))) found.word = query.get("word") - 1
+    if (/^[1-9]\d*$/.test(query.get("key")) && found.sort === PAIR) found.key = query.get("key") - 1
     return found
   }
 
   function write() {
-    const { sentence, sort, head, word } = state
-    keep({ sentence, head: `${Math.floor(head / heads) + 1}.${head % heads + 1}`, word: word + 1, sort: sort || null })
+    const { sentence, start, sort, head, word, key } = state
+    keep({
+      sentence, head: `${Math.floor(head / heads) + 1}.${head % heads + 1}`, word: word + 1, sort: sort || null,
+      key: sort === PAIR ? key + 1 : null, start: start === about.start?.usual ? null : Number(start),
+    })
   }
 
   async function restore() {
-    const { sentence = Object.keys(about.sentences)[0], sort = "", head, word } = asks()
-    await load({ sentence, sort, head, word, key: undefined })
+    if (model.wanted() !== model.title) return model.use(model.wanted())
+    const { sentence = Object.keys(about.sentences)[0], start = about.start?.usual, sort = "", head, word, key } = asks()
+    await load({ sentence, start, sort, head, word, key })
     if (asked().has("head") && head === undefined && data) write()  // there is no such head: the address says which one is shown
   }
 
+  const fileOf = ({ sentence, start }) => `${sentence}${start === about.start?.usual ? "" : about.start.other}.bin`
+
   async function load(wanted) {
-    awaited = wanted.sentence
+    const file = awaited = fileOf(wanted)
     try {
-      const file = `${wanted.sentence}.bin`
       if (!loaded.has(file)) loaded.set(file, unpack(await get(file, "arrayBuffer"), about))
     } catch (error) {
       return fail(place, words, error)
     }
-    if (awaited !== wanted.sentence) return // another one has been chosen meanwhile
-    data = loaded.get(`${wanted.sentence}.bin`)
+    if (awaited !== file || signal.aborted) return // another one has been chosen meanwhile
+    data = loaded.get(file)
     Object.assign(state, wanted)
-    for (const option of sort.options) option.disabled = option.value !== "" && !known(data.statistics[option.value])
+    for (const option of sort.options)
+      option.disabled = ![PAIR, ""].includes(option.value) && !known(data.statistics[option.value])
     update()
   }
 
   /** What the reader has changed; the address follows. */
   async function choose(change) {
-    if (change.sentence) await load({ ...state, ...change, word: undefined, key: undefined })
+    if ("sentence" in change) await load({ ...state, ...change, word: undefined, key: undefined })
+    else if ("start" in change) await load({ ...state, ...change, ...shifted(change.start ? 1 : -1) })
     else update(change)
     write()
   }
 
+  /** The same words, when a token in front comes or goes. */
+  const shifted = by => Object.fromEntries(["word", "key"].map(name =>
+    [name, state[name] + by < 0 ? undefined : state[name] + by]))
+
   function update(change = {}) {
     Object.assign(state, change)
-    if (!known(data.statistics[state.sort])) state.sort = ""
-    const numbers = data.statistics[state.sort]
-    order = inOrder(numbers, count)
-    state.head ??= numbers ? order[0] : inOrder(data.statistics[Object.keys(about.statistics)[0]], count)[0]
     const last = data.tokens.length - 1
-    if (!(state.word <= last)) state.word = data.tokens.findLastIndex(token => !MARKS.includes(token) && /[\p{L}\p{N}]/u.test(token))
-    if ("word" in change && !("key" in change)) state.key = undefined
+    if (state.sort !== PAIR && !known(data.statistics[state.sort])) state.sort = ""
+    const paired = state.sort === PAIR
+    if (!(state.word <= last)) state.word = data.tokens.findLastIndex(token => !about.marks.includes(token) && /[\p{L}\p{N}]/u.test(token))
+    if (!(state.key <= last) || !paired && "word" in change && !("key" in change)) state.key = undefined
+    if (paired && state.key === undefined) state.key = mostOf(data.row(state.head ?? firstHead(), state.word))
+    const pair = paired ? data.pair(state.word, state.key) : undefined
+    const numbers = paired ? pair?.numbers : data.statistics[state.sort]
+    order = inOrder(numbers, count)
+    if (paired && numbers && !("head" in change) && ("word" in change || "key" in change)) state.head = order[0]
+    state.head ??= numbers ? order[0] : firstHead()
     const row = data.row(state.head, state.word)
-    if ("head" in change || state.key === undefined) state.key = row.indexOf(Math.max(...row))
+    if (!paired && ("head" in change || state.key === undefined)) state.key = mostOf(row)
 
     sentence.value = state.sentence
     sort.value = state.sort
+    start.checked = state.start
     layer.value = Math.floor(state.head / heads)
     head.value = state.head % heads
-    grid.update(data, order, state, numbers && data.chance[state.sort]?.[1])
+    grid.update(data, order, state, numbers, rangeOf(state.sort)?.[1])
     tell(numbers)
     showTokens(row)
     map.update(data, state)
     showNumbers()
     cell(state.word, state.key)
   }
+
+  const mostOf = row => row.indexOf(Math.max(...row))
+  const firstHead = () => inOrder(data.statistics[Object.keys(about.statistics)[0]], count)[0]
+
+  /** The numbers of all heads by a statistic or of the chosen pair; what redrawn heads reach, if that is another range. */
+  const numbersOf = name => name === PAIR ? data.pair(state.word, state.key)?.numbers : data.statistics[name]
+  function rangeOf(name) {
+    const range = name === PAIR ? data.pair(state.word, state.key)?.range : data.chance[name]
+    return range && range[0] < range[1] ? range : undefined
+  }
+  const labelOf = name => name === PAIR ? words.pairOf(data.tokens[state.word], data.tokens[state.key]) : about.statistics[name]
 
   const weightAt = (i, j) => data.row(state.head, i)[j]
 
@@ -218,47 +281,67 @@ function browse(place, about, words) {
   function tell(numbers) {
     const named = words.name(Math.floor(state.head / heads) + 1, state.head % heads + 1)
     const row = data.row(state.head, state.word)
-    const best = row.indexOf(Math.max(...row))
-    const statistic = Object.keys(about.statistics).find(each => each === state.sort) ?? Object.keys(about.statistics)[0]
-    const values = data.statistics[statistic]
-    const now = `${words.colon}${about.statistics[statistic]} ${two(values[state.head])}${words.comma}` +
+    const best = mostOf(row)
+    const name = numbers ? state.sort : Object.keys(about.statistics)[0]
+    const values = numbersOf(name)
+    const now = `${words.colon}${labelOf(name)} ${two(values[state.head])}${words.comma}` +
       `${words.rank(rankOf(values, state.head), count)}${words.stop}` +
       `${words.most(data.tokens[state.word], data.tokens[best])}${words.colon}${two(row[best])}${words.stop.trim()}`
     if (named + now !== said.textContent) said.replaceChildren(element("strong", named), now) // else it would be read again
-    const highest = data.chance[state.sort]?.[1]
-    limit.textContent = !numbers ? words.byLayer : isMoved(state.sort)
-      ? words.above(numbers.filter(x => x > highest).length, count, two(highest)) : words.unmoved
+    const highest = rangeOf(state.sort)?.[1]
+    limit.textContent = !numbers ? words[state.sort === PAIR ? "masked" : "byLayer"] : highest === undefined ? words.unmoved
+      : words.above(numbers.filter(x => x > highest).length, count, two(highest)) + (state.sort === PAIR ? ofOthers(numbers) : "")
   }
 
-  /** Do the weights in another order give another number? */
-  const isMoved = name => name in data.chance
+  /** How many of this query's other keys get as much from some head. */
+  function ofOthers(numbers) {
+    const best = Math.max(...numbers)
+    const others = data.row(state.head, state.word).map((_, j) => Math.max(...data.pair(state.word, j).numbers))
+    return words.gap + words.others(others.filter((x, j) => j !== state.key && x >= best).length, others.length - 1, count, two(best))
+  }
+
+  /** Tokens as buttons, which say one that is chosen; those of the key are there when heads are sorted by a pair. */
+  function tokenRow(className, choose, point) {
+    const made = element("div", "", { className, role: "group" })
+    made.addEventListener("click", ({ target }) => target.dataset.token && choose(Number(target.dataset.token)))
+    made.addEventListener("pointerover", ({ target, pointerType }) =>
+      pointerType === "mouse" && target.dataset.token && point(Number(target.dataset.token)))
+    made.addEventListener("pointerleave", () => cell(state.word, state.key))
+    return made
+  }
 
   function showTokens(row) {
-    if (tokens.children.length !== data.tokens.length || tokens.dataset.of !== state.sentence) {
-      tokens.dataset.of = state.sentence
-      tokens.replaceChildren(...data.tokens.map((token, i) => {
-        const made = element("button", token, { type: "button" }, { "aria-label": words.token(token, i + 1) })
-        made.addEventListener("click", () => choose({ word: i }))
-        made.addEventListener("pointerenter", event => event.pointerType === "mouse" && cell(state.word, i))
-        return made
-      }))
-      tokens.onpointerleave = () => cell(state.word, state.key)
+    const paired = state.sort === PAIR
+    asking.textContent = paired ? words.from : words.words
+    askingKey.hidden = keys.hidden = !paired
+    for (const [made, asks, chosen, shaded] of [
+      [tokens, asking, state.word, !paired], [keys, askingKey, state.key, true],
+    ]) {
+      const shown = made.hidden ? [] : data.tokens
+      const file = made.hidden ? "" : fileOf(state)
+      if (made.dataset.of !== file) {
+        made.dataset.of = file
+        made.replaceChildren(...shown.map((token, i) =>
+          element("button", token, { type: "button" }, { "aria-label": words.token(token, i + 1), "data-token": i })))
+      }
+      made.setAttribute("aria-label", asks.textContent)
+      shown.forEach((_, i) => {
+        made.children[i].setAttribute("aria-pressed", i === chosen)
+        made.children[i].style.setProperty("--weight", `${shaded ? 100 * (row[i] ?? 0) : 0}%`)
+      })
     }
-    data.tokens.forEach((_, i) => {
-      tokens.children[i].setAttribute("aria-pressed", i === state.word)
-      tokens.children[i].style.setProperty("--weight", `${100 * (row[i] ?? 0)}%`)
-    })
   }
 
   function showNumbers() {
-    const rows = Object.entries(about.statistics).flatMap(([name, label]) => {
-      const values = data.statistics[name]
+    const names = [...(state.sort === PAIR ? [PAIR] : []), ...Object.keys(about.statistics)]
+    const rows = names.flatMap(name => {
+      const values = numbersOf(name)
       if (!known(values)) return []
-      const [value, range] = [values[state.head], data.chance[name]]
+      const [value, range] = [values[state.head], rangeOf(name)]
       const shown = two(value)
       const outside = range && (+shown < +two(range[0]) || +shown > +two(range[1]))
       return [element("tr", [
-        element("th", label, { scope: "row" }),
+        element("th", labelOf(name), { scope: "row" }),
         element("td", outside ? element("strong", shown) : shown), element("td", String(rankOf(values, state.head))),
         element("td", range ? words.to(...range.map(two)) : words.same),
       ], { className: name === state.sort ? "mh-sorted" : "" })]
@@ -269,7 +352,12 @@ function browse(place, about, words) {
 
   form.addEventListener("submit", event => event.preventDefault())
   form.addEventListener("change", ({ target }) => {
-    if (target === sentence) choose({ sentence: sentence.value })
+    if (target === which) {
+      const nothing = Object.fromEntries(["sentence", "start", "head", "word", "key", "sort"].map(name => [name, null]))
+      keep({ ...nothing, model: which.value === model.titles[0] ? null : which.value })
+      model.use(which.value).then(() => place.querySelector("[name=model]")?.focus())
+    } else if (target === sentence) choose({ sentence: sentence.value })
+    else if (target === start) choose({ start: start.checked })
     else if (target === sort) choose({ sort: sort.value, ...(sort.value && { head: undefined }) })
     else choose({ head: Number(layer.value) * heads + Number(head.value) })
   })
@@ -281,14 +369,17 @@ function browse(place, about, words) {
     event.preventDefault()
     history.pushState(null, "", link.href)
     place.scrollIntoView()
-    restore().then(() => grid.canvas.focus({ preventScroll: true }))
-  })
-  addEventListener("popstate", restore)
+    restore().then(() => place.querySelector("canvas")?.focus({ preventScroll: true }))
+  }, { signal })
+  addEventListener("popstate", restore, { signal })
   const redraw = () => data && update()
   let width = 0
-  new ResizeObserver(() => width !== (width = place.clientWidth) && redraw()).observe(place)
-  new MutationObserver(redraw).observe(document.body, { attributeFilter: ["data-md-color-scheme"] })
-  restore()
+  const resized = new ResizeObserver(() => width !== (width = place.clientWidth) && redraw())
+  const recoloured = new MutationObserver(redraw)
+  resized.observe(place)
+  recoloured.observe(document.body, { attributeFilter: ["data-md-color-scheme"] })
+  signal.addEventListener("abort", () => [resized, recoloured].forEach(each => each.disconnect()))
+  return restore()
 }
 
 /** All heads, in an order; a click or arrow keys choose one. */
@@ -305,8 +396,8 @@ function smallMaps({ layers, heads, group, causal }, words, choose) {
     TOP + Math.floor(spot / heads) * (size + GAP),
   ]
 
-  function update(data, order, { head, sort }, highest) {
-    const [byLayer, L] = [!sort, data.tokens.length]
+  function update(data, order, { head }, numbers, highest) {
+    const [byLayer, L] = [!numbers, data.tokens.length]
     const groups = byLayer && group > 1 ? (heads / group - 1) * BETWEEN : 0
     const room = Math.floor((Math.min(place.clientWidth, 460) - LEFT - groups - 2) / heads) - GAP
     size = room >= L && room % L < 0.2 * room ? room - room % L : room
@@ -360,7 +451,7 @@ function smallMaps({ layers, heads, group, causal }, words, choose) {
       Object.assign(paint, { strokeStyle: color(name), lineWidth: thick })
       paint.strokeRect(left - 1, top - 1, size + 2, size + 2)
     }
-    const end = highest === undefined ? 0 : order.filter(each => data.statistics[sort][each] > highest).length
+    const end = highest === undefined ? 0 : numbers.filter(x => x > highest).length
     if (end && end < order.length) {
       const [left, top] = at(end, byLayer)
       paint.fillStyle = color("--md-default-fg-color")

@@ -12,35 +12,39 @@ import torch
 from test_site import address, each_language, html
 from visits import VIOLATIONS, axe
 
-from mhattn.models import load_e5, load_gguf
+from mhattn.lessons import data_file
+from mhattn.models import load_e5, load_gguf, load_rxnmapper
 
 PAGE = "browse-heads.md"
 MODELS = {
     "en": ("SmolLM2-135M-Instruct", load_gguf, (30, 9), 3, True),
     "zh": ("multilingual-e5-small", load_e5, (12, 12), 1, False),
 }
-SENTENCES = 6
+SENTENCES, REACTIONS = 6, 4
+MARKED = {"en": "-marked", "zh": "-unmarked"}  # the other reading of a sentence
 UNMOVED = ["entropy", "largest"]  # whatever the order of a row
 LIMIT = 150_000  # bytes of a file
 STEP = 1 / 255 + 1e-5
 
 
 @functools.cache
-def about(site, language):
-    return json.loads((folder(site, language) / "about.json").read_text(encoding="utf-8"))
+def about(site, language, model=0):
+    """What the browser is told of one of its models: 0 is the page's own, 1 reads reactions."""
+    said = json.loads((folder(site, language) / "about.json").read_text(encoding="utf-8"))
+    return {"statistics": said["statistics"], **list(said["models"].values())[model]}
 
 
 def folder(site, language):
     return site / address(language, "index.md") / "data" / "browse-heads"
 
 
-def content(site, language, name):
+def content(site, language, name, count=None):
     """A file, read by other code than the page's: tokens, chance, statistics and bytes."""
     found = (folder(site, language) / f"{name}.bin").read_bytes()
     start = 4 + int(np.frombuffer(found[:4], "<u4")[0])
     header = json.loads(found[4:start].decode())
     names = list(about(site, language)["statistics"])
-    count = math.prod(MODELS[language][2])
+    count = count or math.prod(MODELS[language][2])
     end = start + 4 * len(names) * count
     numbers = np.frombuffer(found[start:end], "<f4").reshape(len(names), count)
     whole = np.frombuffer(found[end:], np.uint8).reshape(count, -1)
@@ -63,11 +67,16 @@ def computed(trained, site):
         found = {}
         for name, text in about(site, language)["sentences"].items():
             read = tokenizer.encode(text)
-            ids = torch.tensor([read.ids])
-            with torch.no_grad():
-                given = network(ids, return_weights=True) if causal else network(ids)
-            tokens = [token.replace("Ġ", "▁").replace("Ċ", "↵") for token in read.tokens]
-            found[name] = read.ids, tokens, given[1][0].flatten(0, 1).double().numpy()
+            start = tokenizer.encode("<|im_start|>").ids if causal else []
+            other = start + read.ids if causal else read.ids[1:]  # e5 always has <s>
+            for suffix, chosen in (("", read.ids), (MARKED[language], other)):
+                ids = torch.tensor([chosen])
+                with torch.no_grad():
+                    given = network(ids, return_weights=True) if causal else network(ids)
+                tokens = [tokenizer.id_to_token(i) for i in chosen]
+                tokens = [token.replace("Ġ", "▁").replace("Ċ", "↵") for token in tokens]
+                weights = given[1][0].flatten(0, 1).double().numpy()
+                found[name + suffix] = chosen, tokens, weights
         return found
 
     return compute
@@ -88,8 +97,13 @@ def test_what_the_files_say_of_the_model(site, language):
     assert (said["layers"], said["heads"], said["group"]) == (layers, heads, group)
     assert said["causal"] is causal
     assert len(said["sentences"]) == SENTENCES
+    assert said["start"]["usual"] is (not causal)
+    chemist = about(site, language, 1)
+    assert (chemist["layers"], chemist["heads"], chemist["start"]) == (12, 8, None)
+    assert len(chemist["sentences"]) == REACTIONS
     files = {file.name for file in folder(site, language).iterdir()}
-    assert files == {"about.json", *(f"{name}.bin" for name in said["sentences"])}
+    names = [name + end for name in said["sentences"] for end in ("", MARKED[language])]
+    assert files == {"about.json", *(f"{name}.bin" for name in [*names, *chemist["sentences"]])}
 
 
 @each_language
@@ -106,7 +120,7 @@ def test_files_are_small_and_hold_the_models_weights(site, computed, language):
 
 def by_loops(ids, tokens, weights, causal):
     """Each statistic of one head by its definition, query by query."""
-    L, marks = len(ids), ("<s>", "</s>")
+    L, marks = len(ids), ("<s>", "</s>", "<|im_start|>")
     patterns = {
         "previous": lambda i, j: j == i - 1,
         "self": lambda i, j: j == i,
@@ -175,12 +189,48 @@ def test_redrawn_is_what_rows_in_random_order_give(site, computed, language):
         assert abs(max(found) - high) < 0.25 * spread
 
 
+@each_language
+def test_redrawn_pairs_are_bounded_by_the_rows(site, computed, language):
+    """A redrawn weight is one of its row; some draw finds a large one in each place."""
+    causal = MODELS[language][-1]
+    for name, (_, tokens, exact) in computed(language).items():
+        header, _, whole = content(site, language, name)
+        low, high = (np.array(each) for each in header["pairs"])
+        L = len(tokens)
+        seen = np.tril(np.ones((L, L), bool)) if causal else np.ones((L, L), bool)
+        assert low.shape == high.shape == (seen.sum(),) == whole.shape[1:]
+        rows = np.where(seen, exact, np.nan)  # (heads, L, L)
+        largest, smallest = np.nanmax(rows, axis=(0, 2)), np.nanmin(rows, axis=(0, 2))
+        query, _ = np.nonzero(seen)
+        assert (high <= np.rint(255 * largest[query])).all()
+        assert (low >= np.rint(255 * smallest[query])).all()
+        assert (high - low >= 0).all()
+        second = np.nanquantile(rows, 0.97, axis=(0, 2))
+        assert (high >= np.floor(255 * second[query])).all()
+
+
+@each_language
+def test_files_of_reactions_hold_the_models_weights(site, trained, language):
+    network, _, tokenizer = load_rxnmapper(data_file("models/rxnmapper-0.4.3-py3-none-any.whl"))
+    for name, reaction in about(site, language, 1)["sentences"].items():
+        read = tokenizer.encode(reaction)
+        header, statistics, whole = content(site, language, name, count=96)
+        assert header["tokens"] == read.tokens
+        exact = network(torch.tensor([read.ids]))[1][0].flatten(0, 1).double().numpy()
+        weights = all_weights(whole, len(read.tokens), False)
+        assert np.abs(weights - exact).max() < STEP
+        inner = exact[:, 1:-1]  # without the marks' queries
+        first = inner[..., 0].mean(axis=1)
+        np.testing.assert_allclose(statistics["first"], first, atol=2e-5)
+
+
 # In the browser
 
 UNPACK = """async ([module, language, names, heads]) => {
     const { unpack, inOrder, rankOf } = await import(module)
     const folder = new URL('../data/browse-heads/', module)
-    const about = await (await fetch(new URL('about.json', folder))).json()
+    const said = await (await fetch(new URL('about.json', folder))).json()
+    const about = { statistics: said.statistics, ...Object.values(said.models)[0] }
     const result = {}
     for (const name of names) {
         const file = await fetch(new URL(`${name}.bin`, folder))
@@ -194,6 +244,7 @@ UNPACK = """async ([module, language, names, heads]) => {
             orders: ofEach(x => inOrder(x, data.count)),
             ranks: ofEach(x => heads.map(head => rankOf(x, head))),
             layers: inOrder(undefined, data.count),
+            pair: data.pair(4, 2), hidden: data.pair(2, 4),
         }
     }
     return result
@@ -205,7 +256,9 @@ def test_the_page_reads_its_files_as_python_does(open_page, home, site, computed
     causal = MODELS[language][-1]
     heads = list(range(0, math.prod(MODELS[language][2]), 5))
     module = home + address(language, "index.md") + "assets/browse-heads.js"
-    names = list(about(site, language)["sentences"])
+    names = [
+        name + end for name in about(site, language)["sentences"] for end in ("", MARKED[language])
+    ]
     page = open_page(address(language, PAGE))
     answers = page.evaluate(UNPACK, [module, language, names, heads])
     for name, (_, tokens, exact) in computed(language).items():
@@ -217,6 +270,8 @@ def test_the_page_reads_its_files_as_python_does(open_page, home, site, computed
                 assert len(row) == (i + 1 if causal else len(tokens))
                 assert np.abs(row - exact[head, i, : len(row)]).max() < STEP
                 assert sum(row) == pytest.approx(1, abs=1e-12)
+        assert np.abs(np.array(answer["pair"]["numbers"]) - exact[:, 4, 2]).max() < STEP
+        assert (answer.get("hidden") is None) is causal
         _, statistics, _ = content(site, language, name)
         known = {each: x for each, x in statistics.items() if not np.isnan(x).any()}
         assert answer["numbers"].keys() == known.keys()
@@ -419,22 +474,34 @@ def test_an_address_that_asks_for_nonsense_is_like_none(open_page, language, que
 def test_links_of_the_page_show_what_they_say(open_page, site, computed, language):
     """The link of the trap leads to the head that the story finds."""
     links = [a["href"] for a in html(site, language, PAGE).select("article a[href*='sentence=']")]
-    assert len(links) == 8
+    assert len(links) == 12
     words = computed(language)
+    pronoun = {"en": ("▁it", "▁cup"), "zh": ("因为它", "杯")}[language]
     for link in links:
         asked = {name: value for name, (value,) in parse_qs(urlsplit(link).query).items()}
         assert urlsplit(link)[2:3] + urlsplit(link)[4:] == ("", "browser")
-        _, statistics, _ = content(site, language, asked["sentence"])
-        if "sort" in asked:
+        if "model" in asked:
+            reaction = content(site, language, asked["sentence"], count=96)[0]["tokens"]
+            pair = [reaction[int(asked[each]) - 1] for each in ("word", "key")]
+            assert (pair, asked["sort"]) == (["S", "S"], "pair")
+            assert int(asked["key"]) - 1 < reaction.index(">>") < int(asked["word"]) - 1
+            continue
+        start = "start" in asked
+        _, statistics, _ = content(site, language, asked["sentence"] + start * MARKED[language])
+        if start:
+            assert asked["start"] == {"en": "1", "zh": "0"}[language]
+        if asked.get("sort", "pair") != "pair":
             assert not np.isnan(statistics[asked["sort"]]).any()
-            assert asked.keys() == {"sentence", "sort"}
+            assert asked.keys() - {"start"} == {"sentence", "sort"}
             continue
         _, tokens, exact = words[asked["sentence"]]
-        query, key = {"en": ("▁it", "▁cup"), "zh": ("因为它", "杯")}[language]
-        place = exact[:, tokens.index(query), tokens.index(key)].argmax()
-        heads = MODELS[language][2][1]
-        assert asked["head"] == name_of(int(place), heads)
-        assert asked["word"] == str(tokens.index(query) + 1)
+        query, key = map(tokens.index, pronoun)
+        assert asked["word"] == str(query + 1)
+        if "sort" in asked:
+            assert asked["key"] == str(key + 1)
+            continue
+        place = exact[:, query, key].argmax()
+        assert asked["head"] == name_of(int(place), MODELS[language][2][1])
 
 
 @each_language
@@ -455,6 +522,170 @@ def test_a_link_changes_the_state_and_back_leads_back(open_page, language):
     )
     assert shown(widget) == before
     assert page.evaluate("window.notReloaded")
+
+
+def pair_of(widget):
+    """The pressed query and key, counted from 0, and the numbers of the table's first row."""
+    query, key = (
+        widget.locator(f"{row} button").evaluate_all(
+            "all => all.findIndex(each => each.ariaPressed === 'true')"
+        )
+        for row in (".mh-tokens:not(.mh-keys)", ".mh-keys")
+    )
+    return query, key, widget.locator("tr.mh-sorted td").all_inner_texts()
+
+
+def check_pair(page, widget, site, language, file):
+    """All that the widget says of the chosen pair is what the file has; the best head is shown."""
+    (_, heads), causal = MODELS[language][2], MODELS[language][-1]
+    header, _, whole = content(site, language, file)
+    L = len(header["tokens"])
+    weights = all_weights(whole, L, causal)
+    query, key, row = pair_of(widget)
+    numbers = weights[:, query, key]
+    best = int(np.argsort(-numbers, kind="stable")[0])
+    assert shown(widget)["head"] == name_of(best, heads)
+    kept = state(page)
+    assert (kept["word"], kept["key"], kept["sort"]) == (str(query + 1), str(key + 1), "pair")
+    seen = np.tril(np.ones((L, L), bool)) if causal else np.ones((L, L), bool)
+    place = int(seen[:query].sum()) + key
+    low, high = (each[place] / 255 for each in header["pairs"])
+    assert row[:2] == [f"{numbers[best]:.2f}", "1"]
+    assert re.findall(r"\d\.\d\d", row[2]) == [f"{low:.2f}", f"{high:.2f}"]
+    said = widget.locator(".mh-said[aria-live=polite]").inner_text()
+    parts = [header["tokens"][query], header["tokens"][key], f"{numbers[best]:.2f}"]
+    assert [part for part in parts if part not in said] == []
+    others = [j for j in range(L) if seen[query, j] and j != key]
+    more = sum(weights[:, query, j].max() >= numbers[best] for j in others)
+    limit = re.findall(r"\d+\.\d+|\d+", widget.locator("form + p").inner_text())
+    assert {str((numbers > high).sum()), str(more), str(len(others))} <= set(limit)
+
+
+@each_language
+def test_reader_sorts_by_a_pair_of_tokens_and_by_a_cell(open_page, site, language):
+    page, widget = opened(open_page, language, "?sentence=pronoun")
+    assert not widget.locator(".mh-keys").is_visible()
+    widget.locator("[name=sort]").select_option("pair")
+    query, key = (
+        labels.index(x)
+        for labels, x in zip(
+            [content(site, language, "pronoun")[0]["tokens"]] * 2,
+            {"en": ("▁it", "▁cup"), "zh": ("因为它", "杯")}[language],
+            strict=True,
+        )
+    )
+    tokens, keys = (
+        widget.locator(".mh-tokens:not(.mh-keys) button"),
+        widget.locator(".mh-keys button"),
+    )
+    tokens.nth(query).hover()  # a mouse on its way changes nothing
+    before = shown(widget)
+    keys.nth(key).hover()
+    assert shown(widget) == before
+    tokens.nth(query).click()
+    keys.nth(key).click()
+    assert pair_of(widget)[:2] == (query, key)
+    check_pair(page, widget, site, language, "pronoun")
+    drawing = widget.locator(".mh-large-map")
+    drawing.scroll_into_view_if_needed()
+    edge = drawing.locator(".mh-edge").bounding_box()
+    L = tokens.count()
+    page.mouse.click(
+        *(edge[x] + edge[s] * (t + 0.5) / L for x, s, t in (("x", "width", 3), ("y", "height", 6)))
+    )
+    assert pair_of(widget)[:2] == (6, 3)
+    check_pair(page, widget, site, language, "pronoun")
+    drawing.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    assert pair_of(widget)[:2] == (7, 2)
+    check_pair(page, widget, site, language, "pronoun")
+    kept = state(page)
+    page.reload()
+    widget.scroll_into_view_if_needed()
+    drawing.locator("rect").first.wait_for(state="attached")
+    assert pair_of(widget)[:2] == (7, 2)
+    assert state(page) == kept
+    canvas = widget.locator("canvas")  # another head: the pair stays
+    canvas.focus()
+    page.keyboard.press("ArrowRight")
+    assert pair_of(widget)[:2] == (7, 2)
+    assert pair_of(widget)[2][1] == "2"
+
+
+def test_a_hidden_pair_sorts_nothing_and_says_why(open_page):
+    _, widget = opened(open_page, "en", "?sentence=pronoun&sort=pair&word=3&key=9")
+    assert "The mask hides this key" in widget.locator("form + p").inner_text()
+    widget.locator(".mh-keys button").nth(1).click()
+    assert "of 270 heads" in widget.locator("form + p").inner_text()
+
+
+@each_language
+def test_reader_puts_the_start_mark_in_front_and_takes_it_away(open_page, site, language):
+    page, widget = opened(open_page, language, "?sentence=name&word=5&sort=first")
+    usual = {"en": False, "zh": True}[language]
+    switch = widget.locator("[name=start]")
+    assert switch.is_checked() is usual
+    tokens = widget.locator(".mh-tokens button")
+    before = tokens.all_inner_texts()
+    switch.focus()
+    page.keyboard.press("Space")
+    page.wait_for_function("location.search.includes('start=')")
+    after = tokens.all_inner_texts()
+    long, short = (before, after) if usual else (after, before)
+    assert long[1:] == short
+    assert after == content(site, language, "name" + MARKED[language])[0]["tokens"]
+    kept = state(page)
+    assert kept["start"] == str(int(not usual))
+    assert after[int(kept["word"]) - 1] == before[4], "the same word"
+    values = content(site, language, "name" + MARKED[language])[1]["first"]
+    assert widget.locator("tr.mh-sorted td").first.inner_text() in {f"{x:.2f}" for x in values}
+    page.reload()
+    widget.scroll_into_view_if_needed()
+    widget.locator(".mh-large-map rect").first.wait_for(state="attached")
+    assert widget.locator("[name=start]").is_checked() is not usual
+    assert state(page) == kept
+    widget.locator("[name=start]").click()
+    page.wait_for_function("!location.search.includes('start=')")
+    assert tokens.all_inner_texts() == before
+
+
+@each_language
+def test_reader_chooses_the_model_of_reactions_and_finds_the_head(open_page, site, language):
+    """As the page asks: the sulphur of the product, and that of the reactant."""
+    page, widget = opened(open_page, language, "?sentence=words&sort=first")
+    widget.locator("[name=model]").select_option("RXNMapper")
+    widget.locator("[name=start]").wait_for(state="hidden")
+    page.wait_for_function("document.querySelectorAll('.mh-tokens button').length > 0")
+    tokens = widget.locator(".mh-tokens:not(.mh-keys) button")
+    read = tokens.all_inner_texts()
+    assert state(page) == {"model": "RXNMapper"}
+    assert widget.locator("[name=model]").evaluate("each => each === document.activeElement")
+    widget.locator("[name=sort]").select_option("pair")
+    arrow = read.index(">>")
+    product, reactant = read.index("S", arrow), read.index("S")
+    tokens.nth(product).click()
+    widget.locator(".mh-keys button").nth(reactant).click()
+    whole = content(site, language, "thioether", count=96)[2]
+    numbers = all_weights(whole, len(read), False)[:, product, reactant]
+    assert shown(widget)["head"] == name_of(int(numbers.argmax()), 8)
+    assert shown(widget)["head"].endswith(".6")
+    widget.locator("[name=model]").select_option(index=0)
+    page.wait_for_function("!location.search.includes('model=')")
+    assert state(page) == {}
+
+
+@each_language
+def test_a_pair_is_chosen_by_a_finger_on_a_phone(open_page, site, language):
+    phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "device_scale_factor": 2}
+    page, widget = opened(open_page, language, "?sentence=pronoun&sort=pair", **phone)
+    for row, place in ((".mh-tokens:not(.mh-keys)", 6), (".mh-keys", 2)):
+        button = widget.locator(f"{row} button").nth(place)
+        button.scroll_into_view_if_needed()
+        button.tap()
+    assert pair_of(widget)[:2] == (6, 2)
+    check_pair(page, widget, site, language, "pronoun")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_a_slow_file_does_not_replace_a_later_choice(open_page, site):
@@ -516,7 +747,7 @@ def test_a_finger_chooses_a_head_and_a_cell_on_a_phone(open_page, language):
 @each_language
 @pytest.mark.parametrize("system", ["light", "dark"])
 def test_axe_finds_nothing_serious_in_the_browser(open_page, language, system):
-    page, _ = opened(open_page, language, "?sentence=words&sort=same", color_scheme=system)
+    page, _ = opened(open_page, language, "?sentence=words&sort=pair&word=9", color_scheme=system)
     page.evaluate(axe())
     assert page.evaluate(VIOLATIONS, {}) == []
 

@@ -49,7 +49,7 @@ MARK = re.compile(r":(\w+)\]")
 class Reaction:
     """A reaction, and where its product's atoms come from.
 
-    Args:
+    Attributes:
         kind: one of `REACTION_KINDS`.
         text: its SMILES, ``reactants>>product``.
         origins: for each atom of the product, in the order of the text, the place of its atom

@@ -23,6 +23,7 @@ from mhsite.told import shown_section
 
 # Before these tasks a page trains, or reads a model of some hundred megabytes.
 HEAVY = {"browse-heads", "head-importance", "language-model", "live-model", "two-languages"}
+HEAVY |= {"rxnmapper"}
 HEAVY |= {"make-gqa", "rank-heads"}  # its story, which each build runs, has the solutions
 CANDIDATES = Path(__file__).parent / "tasks"
 # A task on a page: its cells up to the end of the fold behind it, which has the solution.

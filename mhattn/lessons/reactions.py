@@ -42,6 +42,7 @@ KINDS = {
     ),
 }  # fmt: skip
 REACTION_KINDS = tuple(KINDS)
+"""The names of the reactions that `draw_reaction` can make."""
 MARK = re.compile(r":(\w+)\]")
 
 

@@ -79,7 +79,7 @@ def parse_smiles(text: str) -> tuple[list[str], Bonds]:
         The atoms as they are written, and for each atom its neighbours with the bonds' signs.
 
     Raises:
-        ValueError: a ring is not closed.
+        ValueError: a ring is not closed, or a ring or the end of a branch comes before its start.
 
     Examples:
         >>> parse_smiles("CC(=O)O")
@@ -101,11 +101,14 @@ def parse_smiles(text: str) -> tuple[list[str], Bonds]:
         elif token == "(":
             branches.append(last)
         elif token == ")":
+            if not branches:
+                raise ValueError(f"text must open a branch before it closes one, got {text!r}")
             last = branches.pop()
         elif token in (".", "~", ">>"):
             last = None
         elif token[0].isdigit() or token[0] == "%":
-            assert last is not None
+            if last is None:
+                raise ValueError(f"text must have an atom before ring {token}, got {text!r}")
             if token in rings:
                 other, before = rings.pop(token)
                 bond(bonds, other, last, sign or before)

@@ -35,6 +35,15 @@ def test_open_ring_is_refused():
         parse_smiles("C1CC")
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("1CC1", "an atom before ring 1, got '1CC1'"), ("CC)C", "before it closes one, got 'CC.C'")],
+)
+def test_what_ends_before_it_begins_is_refused(text, why):
+    with pytest.raises(ValueError, match=why):
+        parse_smiles(text)
+
+
 def test_classes_are_those_that_can_change_places():
     classes = atom_classes(*parse_smiles("CC(C)c1ccc(F)cc1"))
     groups = Counter(classes)

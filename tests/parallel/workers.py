@@ -26,14 +26,14 @@ from mhattn.parallel import (
     train_on,
 )
 from mhattn.parallel.demo import difference
-from mhattn.parallel.equalities import with_gradients
+from mhattn.parallel.equalities import LATENT, with_gradients
 from mhattn.variants import LatentAttention
 
 
 def everything():
     """All that gives the same as one process, and the refusals, in one start of the processes."""
     ranks = dist.get_world_size()
-    found = {"all": compare_all(), "shapes": shapes(), "begun": begun()}
+    found = {"all": compare_all(), "shapes": shapes(), "begun": begun(), "held": held()}
     for heads, groups in ((12, 12), (24, 24), (24, 1), (24, 2), (12, 4)):
         if (groups % ranks == 0 or ranks % groups == 0) and heads % ranks == 0:
             found["heads", heads, groups] = compare_heads(heads, groups)
@@ -88,6 +88,28 @@ def begun():
     with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
         layer.reset_parameters()
     return layer.q_proj.weight.full_tensor().detach()
+
+
+def held():
+    """How many numbers this rank has of the matrices of layers whose heads are shared out."""
+    ranks = dist.get_world_size()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    found = {}
+    for groups in (24, 8, 2, 1):
+        if groups % ranks == 0 or ranks % groups == 0:
+            torch.manual_seed(5)
+            sizes = {"num_kv_heads": groups, "head_dim": 3, "bias": False}
+            found[groups] = numbers(share_heads(MultiHeadAttention(10, 24, **sizes), mesh))
+    for latents in (7, None):  # those that queries are computed from
+        torch.manual_seed(5)
+        layer = LatentAttention(10, 24, **LATENT | {"q_lora_rank": latents})
+        found["latent", latents] = numbers(share_latent_heads(layer, mesh))
+    return found
+
+
+def numbers(layer):
+    parts = [getattr(x, "to_local", lambda x=x: x)() for x in layer.parameters()]
+    return sum(part.numel() for part in parts if part.ndim == 2)
 
 
 def both_ways():

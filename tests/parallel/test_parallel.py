@@ -55,7 +55,7 @@ def test_several_processes_give_what_one_gives(ranks):
                 assert apart.startswith("num_kv_heads must divide the number of processes, 3,")
             else:
                 assert apart < 1, (rank, name)
-        for name in ("shapes", "both"):
+        for name in ("shapes", "head shapes", "decoded", "both"):
             assert found.pop(name, 0.0) < 2e-5, (rank, name)
         for name, each in found.items():
             assert each["output"] < 1e-5, (rank, name)
@@ -132,8 +132,16 @@ def test_the_demo_runs_under_torchrun():
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 26
-    assert all(float(line[36:]) < 1 for line in lines[1:])
+    equal, sent = lines[1:-4], lines[-4:]
+    assert len(equal) == 28
+    assert all(float(line[36:]) < 1 for line in equal)
+    counted = {line[:36].strip(): line[36:] for line in sent}
+    assert {name: int(said.split()[0].replace(",", "")) for name, said in counted.items()} == {
+        "heads, forward": 2 * 7 * 48 * 4,  # B, L, E, bytes
+        "ring, forward": 31 * 2 * 2 * 24 * 8 * 4,  # tokens of rank 0; keys and values; B, H, D
+        "split keys, forward": 2 * 24 * (1 + 8 + 1) * 4,
+        "all-to-all, forward": (31 * 3 * 24 + 61 * 12) * 2 * 8 * 4,  # out, and back to all
+    }
 
 
 def test_others_read_what_two_processes_wrote(tmp_path):

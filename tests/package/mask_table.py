@@ -54,6 +54,7 @@ REUSED = (
     "tokens in a cache of five: two more on a copy",
     "two more on a copy",
 )
+BOTH_WAYS = ("is_causal=False in the call", "is_causal=False in the configuration")
 
 
 def made(name, way):
@@ -155,6 +156,17 @@ def reused(layer, ids, expected):
     return dict(zip(REUSED, found, strict=True))
 
 
+def both_ways(name, way, ids):
+    """A decoder whose tokens see what follows, too: by a mask of zeros, which is the truth."""
+    everything = torch.zeros(2, 1, 7, 7)
+    expected = made(name, "eager")(ids, attention_mask=everything).last_hidden_state
+    layer, told = made(name, way), made(name, way)
+    told.config.is_causal = False
+    calls = (lambda: layer(ids, is_causal=False), lambda: told(ids))
+    signs = [sign(lambda c=call: c().last_hidden_state, expected) for call in calls]
+    return dict(zip(BOTH_WAYS, signs, strict=True))
+
+
 @torch.no_grad()
 def measured(name, way):
     """The column of one model and one way, row by row."""
@@ -173,8 +185,9 @@ def measured(name, way):
     maps = layer(ids, output_attentions=True).attentions
     found["attentions"] = "=" if maps and all(each is not None for each in maps) else "–"
     if name == "BERT":  # sees everything, and keeps no cache
-        return found | dict.fromkeys((*PACKED, *REUSED), "")
-    return found | packed(layer, ids) | reused(layer, ids, layer(ids).last_hidden_state[:, 5:])
+        return found | dict.fromkeys((*PACKED, *REUSED, *BOTH_WAYS), "")
+    found |= packed(layer, ids) | reused(layer, ids, layer(ids).last_hidden_state[:, 5:])
+    return found | both_ways(name, way, ids)
 
 
 def rows():

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 
 from mhattn.costs import integers as check
 from mhattn.costs.hardware import Accelerator
@@ -40,8 +41,9 @@ class Replica:
     Times are least times, as in `serving_cost`: on each machine the larger of reading and
     multiplying; then what it sends, by `all_reduce_nanoseconds`. Left out: activations, norms,
     starting a kernel, and expanding latents of earlier pieces of a prompt. Where attention is
-    shared out by heads, matrices that have to be copied (of latents, or of fewer heads of keys
-    than machines) count as if they were cut.
+    shared out by heads, each machine has the heads of keys that its queries need, or all latents,
+    and the matrices that they come from: what several need is copied, kept, read and multiplied
+    by each of them. Routers of experts count as if they were cut.
 
     Attributes:
         model: one of `known_model`, whose layers all keep every token.
@@ -113,9 +115,7 @@ class Replica:
     @cached_property
     def weight_bytes(self) -> int:
         """Weights on each machine."""
-        if self.attention == "sequences":
-            return self._bytes(self._attention) + ceil_div(self._bytes(self._rest), self.tensor)
-        return ceil_div(self._bytes(self._attention + self._rest), self.tensor)
+        return self._bytes(self._own_attention) + ceil_div(self._bytes(self._rest), self.tensor)
 
     @cached_property
     def cache_tokens(self) -> int:
@@ -186,20 +186,21 @@ class Replica:
     def _multiplying(self, chunks: Sequence[Chunk]) -> int:
         """Nanoseconds to multiply what one machine multiplies."""
         mlp = mlp_weights(self._mlp, self.model.embed_dim, self.model.layers, self._mlp.per_token)
-        shared = 0  # out of all machines, of the group with the same tokens
-        alone = [0] * self.tensor  # out of one sequence's machine
+        shared = 0  # by all machines of the group with the same tokens
+        alone = [0] * self.tensor  # of one machine
         for index, chunk in enumerate(chunks):
             own = chunk.new if chunk.new == 1 else self._own(chunk.new)
             pairs = visible_pairs(chunk.new, chunk.new + chunk.past)
             each = sum(
                 kind.layers * (kind.step if chunk.new == 1 else kind.pair) for kind in self.kinds
             )
-            attending = own * self._attention + self._own(pairs * each)
+            scores = self._own(pairs * each)
             shared += own * mlp + (self._head if chunk.gives else 0)
             if self.attention == "heads":
-                shared += attending
+                shared += scores
+                alone[0] += own * self._own_attention  # as much on each machine
             else:
-                alone[index % self.tensor] += attending
+                alone[index % self.tensor] += own * self._own_attention + scores
         flops = 2 * (shared + self.tensor * max(alone))
         return flops * 10**9 // (self.tensor * self.device.flops)
 
@@ -207,13 +208,12 @@ class Replica:
         """Nanoseconds to move what one machine moves: weights that are met, and the cache."""
         tokens = sum(chunk.new for chunk in chunks)
         met = self._head + mlps_met(self._mlp, self.model.embed_dim, self.model.layers, tokens)
-        whole = self._attention if self.attention == "sequences" else 0
-        met = ceil_div(self._bytes(met + self._attention - whole), self.tensor)
+        met = ceil_div(self._bytes(met), self.tensor) + self._bytes(self._own_attention)
         kept = [0] * self.tensor
         for index, chunk in enumerate(chunks):
             place = 0 if self.attention == "heads" else index % self.tensor
             kept[place] += self._own(chunk.new + chunk.past) * self._kept_share
-        moved = met + self._bytes(whole) + bytes_of(max(kept), self.cache_bits)
+        moved = met + bytes_of(max(kept), self.cache_bits)
         return moved * 10**9 // self.device.bandwidth
 
     def _ring(self, chunks: Sequence[Chunk]) -> int:
@@ -240,8 +240,18 @@ class Replica:
         return self.model.mlp
 
     @cached_property
-    def _attention(self) -> int:
-        return sum(kind.layers * kind.weights for kind in self.kinds)
+    def _own_attention(self) -> int:
+        """Weights of attention that a machine has: all, or its heads and what makes its cache."""
+        if self.attention == "sequences":
+            return sum(kind.layers * kind.weights for kind in self.kinds)
+        latent = self.model.latent  # each machine needs those of the queries whole, too
+        queries = (latent.q_lora_rank or 0) if latent else 0
+        own = 0
+        for kind in self.kinds:
+            copied = self.model.embed_dim * (kind.cached + queries)
+            cut = (kind.weights - copied) // self.tensor
+            own += kind.layers * (cut + copied * self._own_parts(kind) // kind.parts)
+        return own
 
     @cached_property
     def _head(self) -> int:
@@ -263,13 +273,18 @@ class Replica:
 
     @cached_property
     def _kept_share(self) -> int:
-        """Those of them that a machine has: its heads, at least one; or all."""
+        """Those of them that a machine has: of its heads, or all."""
         if self.attention == "sequences":
             return self._all_cached
         return sum(
-            kind.layers * kind.cached * ceil_div(kind.parts, self.tensor) // kind.parts
-            for kind in self.kinds
+            kind.layers * kind.cached * self._own_parts(kind) // kind.parts for kind in self.kinds
         )
+
+    def _own_parts(self, kind: KindCost) -> int:
+        """Heads of keys that the queries of a machine need, at most; of a latent, the one."""
+        own = self.model.num_heads // self.tensor
+        group = self.model.num_heads // kind.parts  # heads of queries for each
+        return (group - gcd(own, group) + own - 1) // group + 1  # of those who begin in the middle
 
     @property
     def _value_width(self) -> int:

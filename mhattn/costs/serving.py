@@ -87,7 +87,8 @@ def serving_cost(
     A time is the larger of two: to read what must be read once, and to multiply what must be
     multiplied. Devices share out the KV heads, and where there are too few, the sequences; what
     they tell each other takes no time here. Of experts, those are read that a batch meets whose
-    tokens choose evenly, at random. Left out: norms, biases, activations.
+    tokens choose evenly, at random. All weights count as shared out evenly; what devices have to
+    copy, `Replica` counts. Left out: norms, biases, activations.
 
     Args:
         kinds: the layers, kind by kind.

@@ -25,8 +25,8 @@ NAMES = {
     "local": "agree note run",
     "demo": "compare_heads compare_tokens",
     "equalities": (
-        "compare_all compare_context_parallel compare_decoding compare_latent compare_seen "
-        "compare_training train_on"
+        "compare_all compare_context_parallel compare_decoding compare_latent compare_rounded "
+        "compare_seen compare_training train_on"
     ),
 }
 

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 
 from mhattn.core.functional import attention
 from mhattn.core.modules import MultiHeadAttention
-from mhattn.parallel.bytes import SentBytes
+from mhattn.parallel.bytes import SentBytes, exchange_bytes, ring_bytes
 from mhattn.parallel.heads import share_heads
 from mhattn.parallel.local import note
 from mhattn.parallel.places import held_tokens
@@ -172,8 +172,28 @@ def compare_tokens(
     # --8<-- [end:compare_tokens]
 
 
+def sent_and_formula() -> dict[str, tuple[int, int]]:
+    """By plan: the bytes that this process hands to the network forward, counted and by formula."""
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    batch, heads, length, item = 2, 24, 61, 4
+    lengths = [len(held_tokens(length, ranks, each)) for each in range(ranks)]
+    tokens = {
+        "ring": ring_bytes(lengths, (batch, heads, 8), item)[rank],
+        "split keys": batch * heads * (1 + 8 + 1) * item,  # a maximum; values and their total
+    }
+    if heads % ranks == 0:
+        tokens["all-to-all"] = exchange_bytes(lengths, (batch, heads, heads, 8), item)[rank]
+    output = batch * 7 * 2 * heads * item if ranks > 1 else 0  # DTensor sends nothing alone
+    found = {"heads": (sum(compare_heads(heads, heads)["forward"].values()), output)}
+    for name, formula in tokens.items():
+        way = {"split keys": "split", "all-to-all": "exchange"}.get(name, name)
+        each = compare_tokens(way, "blocks", length, (batch, heads, heads))
+        found[name] = sum(each["forward"].values()), formula
+    return found
+
+
 def everything() -> None:
-    """The table of equalities, which rank 0 prints."""
+    """The table of equalities, and bytes beside their formula, which rank 0 prints."""
     from mhattn.parallel.equalities import compare_all
 
     ranks, rank = dist.get_world_size(), dist.get_rank()
@@ -185,6 +205,11 @@ def everything() -> None:
         if rank == 0:
             how = f"refused: {apart}" if isinstance(apart, str) else f"{apart:.3f}"
             print(f"{name:36}{how}", flush=True)
+    for name, (sent, formula) in sent_and_formula().items():
+        if sent != formula:
+            raise RuntimeError(f"rank {rank}: {name} sent {sent} bytes, the formula says {formula}")
+        if rank == 0:
+            print(f"{name + ', forward':36}{sent:,} bytes, as the formula says", flush=True)
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "compare_context_parallel",
     "compare_decoding",
     "compare_latent",
+    "compare_rounded",
     "compare_seen",
     "compare_training",
     "train_on",
@@ -275,6 +276,58 @@ def compare_latent(steps: int = 0) -> dict[str, Any]:
     # --8<-- [end:compare_latent]
 
 
+def compare_rounded(way: str, dtype: torch.dtype = torch.bfloat16) -> dict[str, float]:
+    """Heads or keys that are shared out in half precision, and one process, both from float64.
+
+    Args:
+        way: ``"heads"``, ``"latent"`` or ``"split"``.
+        dtype: of weights and inputs.
+
+    Returns:
+        How far ``output`` and the input's ``gradient`` are from those of float64, and what is
+        ``allowed``: twice as far as one process is.
+
+    Examples:
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> found = compare_rounded("heads")  # alone
+        >>> found["output"] < found["allowed"]
+        True
+        >>> dist.destroy_process_group()
+    """
+    torch.manual_seed(2)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    if way == "split":
+        query, key, value = (torch.randn(2, 24, n, 8, dtype=dtype) for n in (1, 61, 61))
+        own = own_tokens(61)
+        exact = [attention(query.double(), key.double(), value.double())]
+        alone = [attention(query, key, value)]
+        found = [split_attention(query, key[:, :, own], value[:, :, own])]
+    else:
+        latent = LatentAttention(48, 24, **LATENT)
+        layer: Any = latent if way == "latent" else MultiHeadAttention(48, 24, position=Rotary(2))
+        layer = layer.to(dtype)
+        share: Any = share_latent_heads if way == "latent" else share_heads
+        shared = share(copy.deepcopy(layer), mesh)
+        x, goal = torch.randn(2, 2, 19, 48, dtype=dtype)  # (B, L, E)
+        exact = layer_gradients(copy.deepcopy(layer).double(), x.double(), goal.double())
+        alone, found = (layer_gradients(each, x, goal) for each in (layer, shared))
+    wrong, usual = (
+        [difference(each.double(), y) for each, y in zip(some, exact, strict=True)]
+        for some in (found, alone)
+    )
+    return {"output": wrong[0], "gradient": max(wrong[1:], default=0.0)} | {
+        "allowed": 2 * max(usual) + 1e-5
+    }
+
+
+def layer_gradients(layer: Any, x: Tensor, goal: Tensor) -> list[Tensor]:
+    """The output of a layer, and the gradient of its input."""
+    x = x.clone().requires_grad_()
+    output = layer(x, is_causal=True)
+    (output * goal).sum().backward()
+    return [output.detach(), gradient(x)]
+
+
 # --8<-- [start:train_on]
 def train_on(
     before: int,
@@ -343,8 +396,10 @@ def compare_all() -> dict[str, Any]:
         "heads, 1 head of keys": lambda: compare_heads(24, 1),
         "heads, 50 steps of training": lambda: compare_heads(24, 24, steps=50),
         "heads, 1 head of keys, 50 steps": lambda: compare_heads(24, 1, steps=50),
+        "heads, bfloat16": lambda: compare_rounded("heads"),
         "heads, 50 tokens": lambda: compare_decoding(way="heads"),
         "heads of a latent layer": compare_latent,
+        "heads of a latent layer, bfloat16": lambda: compare_rounded("latent"),
         "heads of a latent layer, 50 steps": lambda: compare_latent(50),
         "heads of a latent layer, 50 tokens": lambda: compare_decoding(way="latent"),
         "ring": lambda: compare_tokens("ring", "zigzag", 61),
@@ -362,6 +417,7 @@ def compare_all() -> dict[str, Any]:
         "both ways": lambda: compare_tokens("both", "zigzag", 61, exchanged),
         "both ways, 50 steps of training": lambda: compare_training("both"),
         "split keys": lambda: compare_tokens("split", "blocks", 61),
+        "split keys, bfloat16": lambda: compare_rounded("split"),
         "split keys, 50 tokens": compare_decoding,
     }
     found: dict[str, Any] = {}

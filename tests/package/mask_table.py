@@ -39,6 +39,22 @@ CACHES = (
 
 
 OWN = ("own function, no mask registered", "own function, mask registered")
+ANEW = torch.tensor([[0, 1, 2, 3, 0, 1, 2]] * 2)  # two texts in a row, four and three tokens
+PACKED = {
+    "packed: positions": {},
+    "packed: positions, no cache": {"use_cache": False},
+    "packed: positions, no cache, mask of ones": {
+        "use_cache": False,
+        "attention_mask": torch.ones(2, 7, dtype=torch.long),
+    },
+}
+REUSED = (
+    "tokens in a cache of five: two more, use_cache=False",
+    "tokens in a cache of five: crop(-2)",
+    "tokens in a cache of five: two more on a copy",
+    "two more on a copy",
+)
+BOTH_WAYS = ("is_causal=False in the call", "is_causal=False in the configuration")
 
 
 def made(name, way):
@@ -113,6 +129,44 @@ def own_function(name, way, ids):
     return found
 
 
+def packed(layer, ids):
+    """The second text of a row: is it as it is alone?"""
+    alone = layer(ids[:, 4:]).last_hidden_state
+
+    def second(options):
+        return layer(ids, position_ids=ANEW, **options).last_hidden_state[:, 4:]
+
+    return {row: sign(lambda o=options: second(o), alone) for row, options in PACKED.items()}
+
+
+def reused(layer, ids, expected):
+    """One prompt of five tokens, and what is done with its cache."""
+    from copy import deepcopy
+
+    from transformers import DynamicCache
+
+    cache, found = DynamicCache(), []
+    layer(ids[:, :5], past_key_values=cache)
+    layer(ids[:, 5:], past_key_values=cache, use_cache=False)
+    found.append(str(cache.get_seq_length()))
+    cache.crop(-2)
+    found.append(str(cache.get_seq_length()))
+    copied = layer(ids[:, 5:], past_key_values=deepcopy(cache)).last_hidden_state
+    found += [str(cache.get_seq_length()), sign(lambda: copied, expected)]
+    return dict(zip(REUSED, found, strict=True))
+
+
+def both_ways(name, way, ids):
+    """A decoder whose tokens see what follows, too: by a mask of zeros, which is the truth."""
+    everything = torch.zeros(2, 1, 7, 7)
+    expected = made(name, "eager")(ids, attention_mask=everything).last_hidden_state
+    layer, told = made(name, way), made(name, way)
+    told.config.is_causal = False
+    calls = (lambda: layer(ids, is_causal=False), lambda: told(ids))
+    signs = [sign(lambda c=call: c().last_hidden_state, expected) for call in calls]
+    return dict(zip(BOTH_WAYS, signs, strict=True))
+
+
 @torch.no_grad()
 def measured(name, way):
     """The column of one model and one way, row by row."""
@@ -130,7 +184,10 @@ def measured(name, way):
     found |= own_function(name, way, ids)
     maps = layer(ids, output_attentions=True).attentions
     found["attentions"] = "=" if maps and all(each is not None for each in maps) else "–"
-    return found
+    if name == "BERT":  # sees everything, and keeps no cache
+        return found | dict.fromkeys((*PACKED, *REUSED, *BOTH_WAYS), "")
+    found |= packed(layer, ids) | reused(layer, ids, layer(ids).last_hidden_state[:, 5:])
+    return found | both_ways(name, way, ids)
 
 
 def rows():

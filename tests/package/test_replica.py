@@ -14,6 +14,7 @@ from mhattn.costs import (
     known_link,
     known_links,
     known_model,
+    known_models,
 )
 
 H100, NVLINK = known_accelerator("h100"), known_link("nvlink-4")
@@ -123,12 +124,96 @@ def test_copies_by_listing_them(name, tensor, attention, copies):
         assert sum(map(len, kept)) == copies * groups
 
 
+def replicas_by_heads():
+    """Of every model that has one, on every number of machines that divides its heads."""
+    for name in known_models():
+        try:
+            Replica(known_model(name), H100, NVLINK)
+        except ValueError:
+            continue
+        model = known_model(name)
+        for tensor in range(1, model.num_heads + 1):
+            if model.num_heads % tensor == 0:
+                yield Replica(model, H100, NVLINK, tensor=tensor)
+
+
+def test_heads_of_keys_of_the_machine_that_needs_most():
+    """Also where queries of one head of keys are on two machines, both of which begin elsewhere."""
+    uneven = 0
+    for replica in replicas_by_heads():
+        model, tensor = replica.model, replica.tensor
+        groups = 1 if model.latent else model.num_kv_heads
+        own = model.num_heads // tensor
+        most = max(
+            len({h * groups // model.num_heads for h in range(r * own, (r + 1) * own)})
+            for r in range(tensor)
+        )
+        assert replica.copies == pytest.approx(tensor * most / groups, rel=1e-12)
+        uneven += groups % tensor > 0 and tensor % groups > 0
+    assert uneven > 20
+
+
+def by_hand(name, tensor):
+    """Numbers in the matrices on each machine: of attention, and of all else."""
+    if name == "deepseek-v3":
+        latents = 7168 * 1536 + 7168 * (512 + 64)  # whole on each machine
+        heads = 128 * (1536 * (128 + 64) + 512 * (128 + 128) + 128 * 7168)
+        experts = 58 * (7168 * 256 + 257 * 3 * 7168 * 2048)
+        rest = 3 * 3 * 7168 * 18432 + experts + 2 * 129280 * 7168
+        return 61 * (latents + heads // tensor), rest // tensor
+    layers, width, inner = {"llama-3.1-8b": (32, 4096, 14336), "llama-3.1-70b": (80, 8192, 28672)}[
+        name
+    ]
+    keys = max(1, 8 // tensor) * 2 * width * 128
+    rest = layers * 3 * width * inner + 2 * 128256 * width
+    return layers * (keys + 2 * width * width // tensor), rest // tensor
+
+
+BY_HAND = [("deepseek-v3", n) for n in (1, 8, 32, 128)]
+BY_HAND += [("llama-3.1-8b", n) for n in (1, 8, 16, 32)]
+BY_HAND += [("llama-3.1-70b", n) for n in (4, 16, 64)]
+
+
+@pytest.mark.parametrize(("name", "tensor"), BY_HAND)
+def test_copied_matrices_by_hand(name, tensor):
+    """Heads of keys and latents' matrices are kept, read and multiplied on each machine."""
+    attention, rest = by_hand(name, tensor)
+    model = known_model(name)
+    replica = Replica(model, H100, FREE, tensor=tensor)
+    assert replica.weight_bytes == pytest.approx(2 * (attention + rest), abs=2)
+
+    if model.latent:
+        unmet = 58 * (256 - 8) * 3 * 7168 * 2048  # a token meets 8 of 256 experts
+        pair, row = 61 * 128 * (192 + 128), 61 * 576
+    else:
+        unmet = 0
+        pair, row = model.layers * 2 * model.embed_dim, model.layers * max(1, 8 // tensor) * 2 * 128
+    tokens, table = 1000, model.vocabulary * model.embed_dim
+    layers = attention + rest - (2 * table + unmet) / tensor
+    pairs = tokens * (tokens + 1) // 2
+    flops = 2 * (tokens * layers + (pairs * pair + table) / tensor)
+    works = replace(replica, device=replace(H100, bandwidth=10**20))
+    found = works.step_nanoseconds([Chunk(tokens, 0)])
+    assert found == pytest.approx(flops / H100.flops * 1e9, abs=2)
+    moved = 2 * (layers + table / tensor + tokens * row)
+    reads = replace(replica, device=replace(H100, flops=10**20))
+    found = reads.step_nanoseconds([Chunk(1, tokens - 1)])
+    assert found == pytest.approx(moved / H100.bandwidth * 1e9, rel=1e-9, abs=2)
+
+
+def test_the_latents_matrices_of_deepseek_are_1_8_gb():
+    replica = Replica(known_model("deepseek-v3"), H100, NVLINK, tensor=128)
+    even = known_model("deepseek-v3").parameters() * 2 / 128
+    assert (replica.weight_bytes - even) / 1e9 == pytest.approx(1.83, abs=0.005)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_memory_by_hand(name):
     model = known_model(name)
     for tensor in (1, 2, 4):
         replica = Replica(model, replace(H100, memory=10**13), NVLINK, tensor=tensor)
-        left = tensor * (10**13 - model.parameters() * 2 / tensor)
+        copied = 61 * 7168 * (1536 + 576) * 2 * (tensor - 1) if model.latent else 0
+        left = tensor * 10**13 - model.parameters() * 2 - copied
         copies = tensor if model.latent else 1
         token = model.kv_cache_bytes_per_token() * copies
         assert replica.cache_tokens == pytest.approx(left / token, abs=1.01)

@@ -38,7 +38,8 @@ SAID = {  # what an error says that a rank was doing, by the collective in which
     "recv_": r"ring attention: step \d of \d (forward|backward)",
     "alltoall_base_": r"all-to-all: (tokens to heads|heads to tokens)",
     "allreduce_": r"(split attention: the (largest score|sums) of all ranks"
-    r"|latent heads shared out: a sum over all ranks)",
+    r"|latent heads shared out: a sum over all ranks"
+    r"|heads shared out: add up the gradients of copies)",
     "all_reduce": r"heads shared out: (forward|backward)",
     "broadcast_": r"heads shared out: cut the matrices",
     "scatter_": r"heads shared out: cut the matrices",

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,10 +11,19 @@ import workers
 from torch.distributed.device_mesh import init_device_mesh as init_mesh
 
 from mhattn import MultiHeadAttention
+from mhattn.costs import (
+    LatentSizes,
+    MlpSizes,
+    Replica,
+    known_accelerator,
+    known_link,
+    known_model,
+)
 from mhattn.parallel import (
     compare_context_parallel,
     compare_decoding,
     compare_tokens,
+    equalities,
     exchange_bytes,
     held_tokens,
     load_shares,
@@ -39,18 +49,36 @@ def test_several_processes_give_what_one_gives(ranks):
     begun = MultiHeadAttention(24, 24).q_proj.weight
     for rank, found in enumerate(results):
         assert torch.equal(found.pop("begun"), begun)
+        check_held(ranks, found.pop("held"))
         for name, apart in found.pop("all").items():
             if name == "heads, 8 heads of keys" and ranks == 3:
                 assert apart.startswith("num_kv_heads must divide the number of processes, 3,")
             else:
                 assert apart < 1, (rank, name)
-        for name in ("shapes", "both"):
+        assert found.pop("head shapes") < 1e-12  # float64
+        for name in ("shapes", "decoded", "both"):
             assert found.pop(name, 0.0) < 2e-5, (rank, name)
         for name, each in found.items():
             assert each["output"] < 1e-5, (rank, name)
             assert each["gradient"] < 1e-5, (rank, name)
             assert each.get("weights", 0) < 1e-5, (rank, name)
         check_bytes(ranks, rank, found)
+
+
+def check_held(ranks, found):
+    """What a rank has of the matrices, beside what `Replica` counts, whose rest is empty here."""
+    chip, link = known_accelerator("h100"), known_link("nvlink-4")
+    assert len(found) >= 4
+    for sizes, numbers in found.items():
+        model = replace(known_model("llama-3.1-8b"), layers=1, embed_dim=10, num_heads=24)
+        model = replace(model, mlp=MlpSizes(2), vocabulary=0)
+        if isinstance(sizes, int):
+            model = replace(model, num_kv_heads=sizes, head_dim=3)
+        else:
+            latent = LatentSizes(**equalities.LATENT | {"q_lora_rank": sizes[1]})
+            model = replace(model, num_kv_heads=24, head_dim=5, latent=latent)
+        replica = Replica(model, chip, link, tensor=ranks, weight_bits=8)
+        assert replica.weight_bytes == numbers, sizes
 
 
 def check_bytes(ranks, rank, found):
@@ -105,8 +133,16 @@ def test_the_demo_runs_under_torchrun():
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 26
-    assert all(float(line[36:]) < 1 for line in lines[1:])
+    equal, sent = lines[1:-4], lines[-4:]
+    assert len(equal) == 28
+    assert all(float(line[36:]) < 1 for line in equal)
+    counted = {line[:36].strip(): line[36:] for line in sent}
+    assert {name: int(said.split()[0].replace(",", "")) for name, said in counted.items()} == {
+        "heads, forward": 2 * 7 * 48 * 4,  # B, L, E, bytes
+        "ring, forward": 31 * 2 * 2 * 24 * 8 * 4,  # tokens of rank 0; keys and values; B, H, D
+        "split keys, forward": 2 * 24 * (1 + 8 + 1) * 4,
+        "all-to-all, forward": (31 * 3 * 24 + 61 * 12) * 2 * 8 * 4,  # out, and back to all
+    }
 
 
 def test_others_read_what_two_processes_wrote(tmp_path):

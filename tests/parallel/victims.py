@@ -14,12 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mhattn import MultiHeadAttention
 from mhattn.parallel import (
     exchange_attention,
+    held_tokens,
     local,
     ring_attention,
     share_heads,
     share_latent_heads,
     split_attention,
 )
+from mhattn.parallel.demo import way_to_attend
 from mhattn.variants import LatentAttention
 
 NAMESPACES = ("c10d", "_c10d_functional")  # of torch's collectives
@@ -83,17 +85,28 @@ def exchange():
     return lambda: exchange_attention(x, x, x, is_causal=True).sum().backward()
 
 
+def both():
+    x = torch.randn(1, 12, 8, 4, requires_grad=True)
+    own = held_tokens(8 * dist.get_world_size(), dist.get_world_size(), dist.get_rank())
+    attend = way_to_attend("both")
+    return lambda: attend(x, x, x, is_causal=True, positions=own).sum().backward()
+
+
 def split():
     query, keys = torch.ones(1, 12, 1, 4), torch.randn(1, 12, 8, 4)
     return lambda: split_attention(query, keys, keys)
 
 
-def heads():
+def heads(groups=12):
     torch.manual_seed(0)
     mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
-    layer, x = share_heads(MultiHeadAttention(24, 12), mesh), torch.randn(2, 5, 24)
-    x.requires_grad_()
+    layer = share_heads(MultiHeadAttention(24, 12, num_kv_heads=groups), mesh)
+    x = torch.randn(2, 5, 24, requires_grad=True)
     return lambda: layer(x, is_causal=True).sum().backward()
+
+
+def copied():
+    return heads(groups=1)
 
 
 def latent():
@@ -105,4 +118,4 @@ def latent():
     return lambda: layer(x, is_causal=True).sum().backward()
 
 
-PLANS = {each.__name__: each for each in (ring, exchange, split, heads, latent)}
+PLANS = {each.__name__: each for each in (ring, exchange, both, split, heads, copied, latent)}

@@ -1,5 +1,7 @@
 """What the processes of test_parallel.py do."""
 
+import copy
+import math
 import os
 import random
 import signal
@@ -9,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from mhattn import MultiHeadAttention, attention
+from mhattn import KVCache, MultiHeadAttention, Rotary, attention
 from mhattn.parallel import (
     agree,
     checkpoints,
@@ -25,15 +27,16 @@ from mhattn.parallel import (
     split_attention,
     train_on,
 )
-from mhattn.parallel.demo import difference
-from mhattn.parallel.equalities import with_gradients
+from mhattn.parallel.demo import difference, gathered
+from mhattn.parallel.equalities import LATENT, with_gradients
 from mhattn.variants import LatentAttention
 
 
 def everything():
     """All that gives the same as one process, and the refusals, in one start of the processes."""
     ranks = dist.get_world_size()
-    found = {"all": compare_all(), "shapes": shapes(), "begun": begun()}
+    found = {"all": compare_all(), "shapes": shapes(), "begun": begun(), "held": held()}
+    found |= {"head shapes": head_shapes(), "decoded": decoded()}
     for heads, groups in ((12, 12), (24, 24), (24, 1), (24, 2), (12, 4)):
         if (groups % ranks == 0 or ranks % groups == 0) and heads % ranks == 0:
             found["heads", heads, groups] = compare_heads(heads, groups)
@@ -80,6 +83,75 @@ def shapes(number=12):
     return max(wrong)
 
 
+def head_shapes(number=12):
+    """Random layers and calls, heads shared out: outputs, gradients of inputs and of weights.
+
+    In float64: with so large weights, float32 rounds more than other tests allow.
+    """
+    draw, ranks = random.Random(7), dist.get_world_size()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    wrong = []
+    for trial in range(number):
+        torch.manual_seed(trial)
+        fewer = [n for n in range(1, ranks) if ranks % n == 0]
+        groups = draw.choice([*fewer, ranks, 2 * ranks])
+        heads = math.lcm(groups, ranks) * draw.randint(1, 2)
+        width, head_dim, cross = draw.randint(1, 9), 2 * draw.randint(1, 3), draw.random() < 0.4
+        options = {"kdim": 5, "vdim": 7} if cross else {"position": Rotary(head_dim)}
+        sizes = {"num_kv_heads": groups, "head_dim": head_dim, "bias": draw.random() < 0.6}
+        whole = MultiHeadAttention(width, heads, **sizes, **options, dtype=torch.float64)
+        for parameter in whole.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        batch, length, keys = (draw.randint(1, 6) for _ in range(3))
+        shapes = [(length, width), (keys, 5), (keys, 7)] if cross else [(length, width)]
+        inputs = [torch.randn(batch, *shape, dtype=torch.float64) for shape in shapes]
+        asked = {"is_causal": draw.random() < 0.5}
+        if draw.random() < 0.6:
+            seen = keys if cross else length
+            asked["mask"] = torch.rand(draw.choice([1, batch]), 1, length, seen) < 0.7
+        shared = share_heads(copy.deepcopy(whole), mesh)
+        exact, found = (called(layer, inputs, asked) for layer in (whole, shared))
+        wrong += [difference(ours, theirs) for ours, theirs in zip(found, exact, strict=True)]
+        for name, parameter in shared.named_parameters():
+            ours, theirs = gathered(parameter.grad), whole.get_parameter(name).grad
+            copies = ours.numel() // theirs.numel()
+            if copies > 1:  # each of them has the gradient of the head
+                ours = ours.unflatten(0, (groups, copies, head_dim))
+                theirs = theirs.unflatten(0, (groups, 1, head_dim)).expand_as(ours)
+            wrong.append(difference(ours, theirs))
+    return max(wrong)
+
+
+def called(layer, inputs, asked):
+    """The output, and the gradients of the inputs."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    output = layer(*leaves, **asked)
+    output.square().sum().backward()
+    return [output.detach(), *(x.grad for x in leaves)]
+
+
+def decoded(tokens=50):
+    """Token by token where heads of keys are copied; each rank keeps those that it needs."""
+    ranks = dist.get_world_size()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    wrong = []
+    for groups in (1, 2, 8):
+        if groups % ranks and ranks % groups:
+            continue
+        torch.manual_seed(groups)
+        whole = MultiHeadAttention(12, 24, head_dim=2, num_kv_heads=groups, position=Rotary(2))
+        shared = share_heads(copy.deepcopy(whole), mesh)
+        caches = [KVCache(tokens) for _ in range(2)]
+        for x in torch.randn(tokens, 3, 1, 12):
+            with torch.no_grad():
+                both = zip((shared, whole), caches, strict=True)
+                wrong.append(
+                    difference(*(layer(x, is_causal=True, cache=own) for layer, own in both))
+                )
+        assert caches[0].nbytes * groups == caches[1].nbytes * max(1, groups // ranks)
+    return max(wrong)
+
+
 def begun():
     """A layer that was initialised and then shared out: its numbers, all of them."""
     torch.manual_seed(11)
@@ -88,6 +160,28 @@ def begun():
     with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
         layer.reset_parameters()
     return layer.q_proj.weight.full_tensor().detach()
+
+
+def held():
+    """How many numbers this rank has of the matrices of layers whose heads are shared out."""
+    ranks = dist.get_world_size()
+    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    found = {}
+    for groups in (24, 8, 2, 1):
+        if groups % ranks == 0 or ranks % groups == 0:
+            torch.manual_seed(5)
+            sizes = {"num_kv_heads": groups, "head_dim": 3, "bias": False}
+            found[groups] = numbers(share_heads(MultiHeadAttention(10, 24, **sizes), mesh))
+    for latents in (7, None):  # those that queries are computed from
+        torch.manual_seed(5)
+        layer = LatentAttention(10, 24, **LATENT | {"q_lora_rank": latents})
+        found["latent", latents] = numbers(share_latent_heads(layer, mesh))
+    return found
+
+
+def numbers(layer):
+    parts = [getattr(x, "to_local", lambda x=x: x)() for x in layer.parameters()]
+    return sum(part.numel() for part in parts if part.ndim == 2)
 
 
 def both_ways():

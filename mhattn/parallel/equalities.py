@@ -375,22 +375,11 @@ def train_on(
     # --8<-- [end:train_on]
 
 
-def compare_all() -> dict[str, Any]:
-    """Every plan beside one process.
-
-    Returns:
-        By the name of each: how far it is from one process, as a share of what rounding allows,
-        which is less than 1; or why it is refused.
-
-    Examples:
-        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        >>> max(compare_all().values()) < 1  # alone
-        True
-        >>> dist.destroy_process_group()
-    """
+def plans() -> dict[str, Callable[[], dict[str, Any]]]:
+    """What `compare_all` calls, by the names of its table."""
     exchanged = (2, 24, 24)  # B, H, H_kv
     half = torch.bfloat16
-    plans: dict[str, Callable[[], dict[str, Any]]] = {
+    return {
         "heads": lambda: compare_heads(24, 24),
         "heads, 8 heads of keys": lambda: compare_heads(24, 8),
         "heads, 1 head of keys": lambda: compare_heads(24, 1),
@@ -420,8 +409,23 @@ def compare_all() -> dict[str, Any]:
         "split keys, bfloat16": lambda: compare_rounded("split"),
         "split keys, 50 tokens": compare_decoding,
     }
+
+
+def compare_all() -> dict[str, Any]:
+    """Every plan beside one process.
+
+    Returns:
+        By the name of each: how far it is from one process, as a share of what rounding allows,
+        which is less than 1; or why it is refused.
+
+    Examples:
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> max(compare_all().values()) < 1  # alone
+        True
+        >>> dist.destroy_process_group()
+    """
     found: dict[str, Any] = {}
-    for name, compare in plans.items():
+    for name, compare in plans().items():
         try:
             each = compare()
         except ValueError as error:

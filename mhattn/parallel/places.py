@@ -91,8 +91,6 @@ def meet(
         for start, (length, stand, _) in zip(starts, all_own, strict=True)
     ]
     documents = None if given["documents"] is None else [each[2] for each in all_own]
-    if documents is None:
-        not_the_same(positions)
     tables = {name: given[name] for name in ("mask", "bias") if given[name] is not None}
     for name, table in tables.items():
         in_order = torch.cat(positions).sort().values
@@ -102,16 +100,19 @@ def meet(
         if not torch.equal(in_order, torch.arange(len(in_order))):
             rule = "positions must be 0, 1, 2 and so on, each on one rank, with a mask or a bias"
             raise ValueError(f"{rule}, got {in_order.tolist()[:8]}")
+    if documents is None:
+        not_the_same(positions)
     rows = {name: all_rows(x, parts[0].shape[2]) for name, x in tables.items()}
     return Places(positions, documents, given["is_causal"], rows.get("mask"), rows.get("bias"))
 
 
 def not_the_same(positions: list[Tensor]) -> None:
-    """Two ranks with the very same tokens: somebody has asked for those of another rank."""
+    """A token of two ranks would count twice: somebody has asked for those of another rank."""
     for rank, own in enumerate(positions):
-        for other in range(rank if len(own) else 0):
-            if torch.equal(own, positions[other]):
-                got = f"{own.tolist()[:8]} on rank {other} and on rank {rank}"
+        for other in range(rank):
+            both = own[torch.isin(own, positions[other])]
+            if len(both):
+                got = f"{both.tolist()[:8]} on rank {other} and on rank {rank}"
                 raise ValueError(f"positions must differ from rank to rank, got {got}")
 
 

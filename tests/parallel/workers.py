@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from mhattn import KVCache, MultiHeadAttention, Rotary, attention
+from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention
 from mhattn.parallel import (
     agree,
     checkpoints,
@@ -29,7 +29,7 @@ from mhattn.parallel import (
 )
 from mhattn.parallel.demo import difference, gathered
 from mhattn.parallel.equalities import LATENT, with_gradients
-from mhattn.variants import LatentAttention
+from mhattn.variants import LatentAttention, RelativePosition
 
 
 def everything():
@@ -224,6 +224,9 @@ def refusals():
         share_heads(MultiHeadAttention(6, 3), mesh)
     with pytest.raises(ValueError, match=r"must not drop weights, got dropout=0\.5"):
         share_heads(MultiHeadAttention(6, 2, dropout=0.5), mesh)
+    for name, part in {"Alibi": Alibi(2), "RelativePosition": RelativePosition(3, 4)}.items():
+        with pytest.raises(ValueError, match=rf"position must treat all heads alike.*got {name}"):
+            share_heads(MultiHeadAttention(6, 2, position=part), mesh)
     for wrong in (ones.double(), ones[..., :2], ones.repeat(2, 1, 1, 1), None):
         with pytest.raises(
             (TypeError, ValueError), match=["rank 1 cannot take part in split", "key"][rank]
@@ -243,6 +246,8 @@ def refusals():
         ValueError, match=r"positions must differ .* \[0, 1, 2\] on rank 0 and on ra"
     ):
         ring_attention(ones, ones, ones, is_causal=True, positions=held_tokens(6, 2, 0))
+    with pytest.raises(ValueError, match=r"must differ from rank to rank, got \[2\] on rank 0 and"):
+        ring_attention(ones, ones, ones, positions=torch.arange(3) + 2 * rank)
     for wrong in ([0, 1, 2], torch.zeros(3)):
         with pytest.raises(
             (TypeError, ValueError),
@@ -275,6 +280,14 @@ def refusals():
     torch.manual_seed(rank)
     with pytest.raises(ValueError, match=r"q_proj\.weight must be the same on all ranks"):
         share_latent_heads(LatentAttention(12, 2, **sizes), mesh)
+    torch.manual_seed(0)
+    latent = share_latent_heads(LatentAttention(12, 2, **sizes), mesh)
+    with pytest.raises(ValueError, match=r"layer must be whole, got one of 2 shares"):
+        share_latent_heads(latent, mesh)
+    with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
+        latent.reset_parameters()
+    with pytest.raises(TypeError, match=r"mesh must be a DeviceMesh, got NoneType"):
+        share_latent_heads(LatentAttention(12, 2, **sizes), None)
     torch.manual_seed(rank)
     with pytest.raises(ValueError, match=r"q_proj\.weight must be the same on all ranks"):
         share_heads(MultiHeadAttention(6, 2), mesh)

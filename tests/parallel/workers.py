@@ -29,6 +29,7 @@ from mhattn.parallel import (
 )
 from mhattn.parallel.demo import difference, gathered
 from mhattn.parallel.equalities import LATENT, with_gradients
+from mhattn.parallel.local import kind_of_device
 from mhattn.variants import LatentAttention, RelativePosition
 
 
@@ -89,7 +90,7 @@ def head_shapes(number=12):
     In float64: with so large weights, float32 rounds more than other tests allow.
     """
     draw, ranks = random.Random(7), dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks,))
     wrong = []
     for trial in range(number):
         torch.manual_seed(trial)
@@ -133,7 +134,7 @@ def called(layer, inputs, asked):
 def decoded(tokens=50):
     """Token by token where heads of keys are copied; each rank keeps those that it needs."""
     ranks = dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks,))
     wrong = []
     for groups in (1, 2, 8):
         if groups % ranks and ranks % groups:
@@ -155,17 +156,17 @@ def decoded(tokens=50):
 def begun():
     """A layer that was initialised and then shared out: its numbers, all of them."""
     torch.manual_seed(11)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     layer = share_heads(MultiHeadAttention(24, 24), mesh)
     with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
         layer.reset_parameters()
-    return layer.q_proj.weight.full_tensor().detach()
+    return layer.q_proj.weight.full_tensor().detach().cpu()
 
 
 def held():
     """How many numbers this rank has of the matrices of layers whose heads are shared out."""
     ranks = dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks,))
     found = {}
     for groups in (24, 8, 2, 1):
         if groups % ranks == 0 or ranks % groups == 0:
@@ -189,7 +190,7 @@ def both_ways():
     torch.manual_seed(7)
     ranks = dist.get_world_size()
     names = {"mesh_dim_names": ("ring", "exchange")}
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks // 2, 2), **names)
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks // 2, 2), **names)
     groups = {"group": mesh["exchange"].get_group(), "ring": mesh["ring"].get_group()}
     own = held_tokens(21, ranks, dist.get_rank(), order="zigzag")
     which = torch.arange(21) // 8
@@ -219,7 +220,7 @@ def refusals():
         exchange_attention(ones, ones[:, :1], ones[:, :1])
     with pytest.raises(ValueError, match=r"key must have tokens on some rank, got \[0, 0\]"):
         split_attention(ones, ones[:, :, :0], ones[:, :, :0])
-    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (2,))
     with pytest.raises(ValueError, match=r"processes, 2, must divide num_heads, got 3"):
         share_heads(MultiHeadAttention(6, 3), mesh)
     with pytest.raises(ValueError, match=r"must not drop weights, got dropout=0\.5"):

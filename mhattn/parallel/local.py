@@ -156,9 +156,9 @@ def run(
     check.at_least("world_size", world_size, 1)
     if device not in BACKENDS:
         raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
-    if device == "cuda" and torch.cuda.device_count() < world_size:
-        got = torch.cuda.device_count()
-        raise ValueError(f"there must be {world_size} GPUs for as many processes, got {got}")
+    gpus = torch.cuda.device_count()
+    if device == "cuda" and gpus < world_size:
+        raise ValueError(f"there must be {world_size} GPUs for as many processes, got {gpus}")
     name = getattr(function, "__qualname__", "")
     module = getattr(function, "__module__", None)
     if module in (None, "__main__", "builtins") or "<" in name:

@@ -1,9 +1,12 @@
 """Several processes and one give the same: run it with torchrun.
 
 ``python -m torch.distributed.run --standalone --nproc-per-node 2 -m mhattn.parallel.demo``
+
+On GPUs, one for each process, it ends in ``… -m mhattn.parallel.demo cuda``.
 """
 
 import copy
+import os
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -20,7 +23,7 @@ from mhattn.core.functional import attention
 from mhattn.core.modules import MultiHeadAttention
 from mhattn.parallel.bytes import SentBytes, exchange_bytes, ring_bytes
 from mhattn.parallel.heads import share_heads
-from mhattn.parallel.local import note
+from mhattn.parallel.local import BACKENDS, kind_of_device, note, use_gpu
 from mhattn.parallel.places import held_tokens
 from mhattn.parallel.ring import exchange_attention, ring_attention, split_attention
 
@@ -60,7 +63,7 @@ def compare_heads(
     whole = MultiHeadAttention(width, num_heads, num_kv_heads=num_kv_heads)
     x = torch.randn(2, length, width)  # (B, L, E)
     goal = torch.randn(2, length, width)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     shared = share_heads(copy.deepcopy(whole), mesh)
     for layer in (whole, shared):
         optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -100,7 +103,7 @@ def way_to_attend(way: str) -> Callable[..., Tensor]:
     if way == "both":
         inner = 2 - dist.get_world_size() % 2  # an odd number of processes is a ring only
         sizes = (dist.get_world_size() // inner, inner)
-        mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("ring", "exchange"))
+        mesh = init_device_mesh(kind_of_device(), sizes, mesh_dim_names=("ring", "exchange"))
         groups = {name: mesh[name].get_group() for name in ("ring", "exchange")}
         return partial(exchange_attention, group=groups["exchange"], ring=groups["ring"])
     return {"ring": ring_attention, "exchange": exchange_attention}[way]
@@ -215,7 +218,10 @@ def everything() -> None:
 def main() -> None:
     """Join the group that torchrun prepares, show everything, leave."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    device = "cuda" if sys.argv[1:] == ["cuda"] else "cpu"
+    if device == "cuda":
+        use_gpu(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(BACKENDS[device], timeout=timedelta(seconds=30))
     try:
         everything()
     except Exception as error:

@@ -29,6 +29,7 @@ from mhattn.parallel.demo import (
 )
 from mhattn.parallel.heads import share_heads
 from mhattn.parallel.latent import share_latent_heads
+from mhattn.parallel.local import kind_of_device
 from mhattn.parallel.places import held_tokens
 from mhattn.parallel.ring import split_attention
 from mhattn.variants.latent import LatentAttention
@@ -185,7 +186,7 @@ def compare_decoding(steps: int = 50, way: str = "split") -> dict[str, Any]:
     groups = 8 if way == "split" else 24
     layer: Any = MultiHeadAttention(48, 24, num_kv_heads=groups, position=Rotary(2))
     shared, whole, own, wrong = copy.deepcopy(layer), KVCache(steps), KVCache(steps), []
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     if way == "heads":
         shared = share_heads(shared, mesh)
     if way == "latent":
@@ -242,7 +243,7 @@ def compare_latent(steps: int = 0) -> dict[str, Any]:
     torch.manual_seed(0)
     ranks, rank = dist.get_world_size(), dist.get_rank()
     whole = LatentAttention(10, 24, **LATENT)
-    mesh = init_device_mesh("cpu", (ranks,))
+    mesh = init_device_mesh(kind_of_device(), (ranks,))
     shared = share_latent_heads(copy.deepcopy(whole), mesh)
     x, goal = torch.randn(2, 2, 7, 10)  # (B, L, E)
     for layer in (whole, shared):
@@ -295,7 +296,7 @@ def compare_rounded(way: str, dtype: torch.dtype = torch.bfloat16) -> dict[str, 
         >>> dist.destroy_process_group()
     """
     torch.manual_seed(2)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     if way == "split":
         query, key, value = (torch.randn(2, 24, n, 8, dtype=dtype) for n in (1, 61, 61))
         own = own_tokens(61)
@@ -357,7 +358,7 @@ def train_on(
     torch.manual_seed(0)
     whole = MultiHeadAttention(24, 12, num_kv_heads=num_kv_heads)
     x, goal = torch.randn(2, 7, 24), torch.randn(2, 7, 24)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     shared = share_heads(copy.deepcopy(whole), mesh)
     for layer, number in ((whole, before + steps), (shared, steps)):
         optimizer = torch.optim.Adam(layer.parameters(), lr=0.01)
@@ -454,7 +455,7 @@ def compare_context_parallel() -> dict[str, Any]:
     torch.manual_seed(0)
     whole = [torch.randn(1, 2, 16, 8) for _ in range(3)]
     place = torch.arange(16)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     found: dict[str, Any] = {}
     for name in ("output", "causal"):
         asked: Any = {"is_causal": name == "causal"}

@@ -32,7 +32,8 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
     be the same.
 
     Args:
-        layer: the same on all processes; it is changed. Its position may not have parameters.
+        layer: the same on all processes; it is changed. Its position, and what attends, treat all
+            heads alike and have no parameters.
         mesh: the processes, one axis, from `torch.distributed.device_mesh.init_device_mesh`.
 
     Returns:
@@ -42,8 +43,9 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
         TypeError: layer is not a `MultiHeadAttention`, or mesh not a `DeviceMesh`.
         ValueError: the processes do not divide the heads, or the heads of keys neither divide
             the processes nor are divided by them, the layer drops weights (each process would
-            draw the same ones for other heads), its heads are shared out already, or the layers
-            of two processes differ.
+            draw the same ones for other heads), its position or what attends differs from head to
+            head or has parameters, its heads are shared out already, or the layers of two
+            processes differ.
 
     Examples:
         A process alone keeps all heads; `mhattn.parallel.demo` starts more.
@@ -70,6 +72,7 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
         raise ValueError(f"{rule}, got {groups}")
     if layer.dropout:
         raise ValueError(f"layer must not drop weights, got dropout={layer.dropout}")
+    check_parts(layer)
     weights = {name: checksum(x) for name, x in layer.state_dict().items()}
     agree("heads shared out", {"layer": str(layer), **weights}, None, mesh.get_group())
     copies = max(1, ranks // groups)
@@ -89,6 +92,17 @@ def share_heads(layer: MultiHeadAttention, mesh: DeviceMesh) -> MultiHeadAttenti
     note_each_call(layer)
     return layer
     # --8<-- [end:share_heads]
+
+
+def check_parts(layer: MultiHeadAttention) -> None:
+    """What differs from head to head would be that of other heads; a gradient would be a part."""
+    for name in ("position", "attend"):
+        part = getattr(layer, name)
+        if not isinstance(part, nn.Module):
+            continue
+        if hasattr(part, "num_heads") or next(part.parameters(), None) is not None:
+            rule = f"layer.{name} must treat all heads alike and have no parameters"
+            raise ValueError(f"{rule}, got {type(part).__name__}")
 
 
 def check_first_input(layer: nn.Module, group: Any) -> None:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from mhattn.parallel.heads import check_first_input
+from mhattn.parallel.heads import check_first_input, refuse_to_begin_anew
 from mhattn.parallel.local import agree, checksum, note
 from mhattn.variants.latent import LatentAttention
 
@@ -34,8 +34,9 @@ def share_latent_heads(layer: LatentAttention, mesh: DeviceMesh) -> LatentAttent
         The layer, whose ``num_heads`` are those of this process.
 
     Raises:
-        TypeError: layer is not a `LatentAttention`.
-        ValueError: the processes do not divide the heads, or the layers of two processes differ.
+        TypeError: layer is not a `LatentAttention`, or mesh not a `DeviceMesh`.
+        ValueError: the processes do not divide the heads, its heads are shared out already, or the
+            layers of two processes differ.
 
     Examples:
         >>> from torch.distributed.device_mesh import init_device_mesh
@@ -48,7 +49,11 @@ def share_latent_heads(layer: LatentAttention, mesh: DeviceMesh) -> LatentAttent
     """
     if not isinstance(layer, LatentAttention):
         raise TypeError(f"layer must be a LatentAttention, got {type(layer).__name__}")
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"mesh must be a DeviceMesh, got {type(mesh).__name__}")
     ranks, rank, group = mesh.size(), mesh.get_local_rank(), mesh.get_group()
+    if "reset_parameters" in layer.__dict__:
+        raise ValueError(f"layer must be whole, got one of {ranks} shares of its heads")
     if layer.num_heads % ranks:
         rule = f"the number of processes, {ranks}, must divide num_heads"
         raise ValueError(f"{rule}, got {layer.num_heads}")
@@ -59,6 +64,7 @@ def share_latent_heads(layer: LatentAttention, mesh: DeviceMesh) -> LatentAttent
         keep_share(proj, proj.weight.detach().chunk(ranks, dim=0)[rank])
     keep_share(layer.out_proj, layer.out_proj.weight.detach().chunk(ranks, dim=1)[rank])
     layer.num_heads //= ranks
+    layer.__dict__["reset_parameters"] = refuse_to_begin_anew
 
     copied: Callable[..., Tensor] = Copied.apply
     added_up: Callable[..., Tensor] = Summed.apply

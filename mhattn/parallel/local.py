@@ -1,7 +1,8 @@
 """Processes of this machine that compute together: they start, agree, and end together.
 
-`run` starts the processes; each calls one function, in a process group over gloo. Whoever dies ends
-the others, and the error names the rank and what it was doing.
+`run` starts the processes; each calls one function, in a process group over gloo, or, each on a GPU
+of its own, over NCCL. Whoever dies ends the others, and the error names the rank and what it was
+doing.
 """
 
 import importlib
@@ -25,6 +26,7 @@ from mhattn.core import checks as check
 __all__ = ["agree", "note", "run"]
 
 START = 600.0  # seconds that a busy machine may take until all have loaded PyTorch
+BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 LOCAL = {"linux": "lo", "darwin": "lo0"}  # the interface that leads back to this machine
 
 
@@ -116,8 +118,17 @@ def alike(name: str, found: list[tuple[Any, ...]]) -> None:
             raise ValueError(f"{name} must be the same on all ranks, got {got}")
 
 
+def kind_of_device() -> str:
+    """Where the processes compute: on GPUs if they talk through NCCL."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
 def run(
-    function: Callable[..., Any], world_size: int, *args: Any, seconds: float = 120.0
+    function: Callable[..., Any],
+    world_size: int,
+    *args: Any,
+    seconds: float = 120.0,
+    device: str = "cpu",
 ) -> list[Any]:
     """Call a function in several processes of this machine, one thread each, and wait for all.
 
@@ -126,13 +137,14 @@ def run(
         world_size: how many processes.
         *args: what each of them is given; tensors and plain values.
         seconds: after how long all are ended, once all of them have started.
+        device: ``"cuda"`` for a GPU for each process, where its new tensors are, and NCCL.
 
     Returns:
         What the function returned, rank by rank.
 
     Raises:
         TypeError: function can't be imported by others, or world_size is not an integer.
-        ValueError: world_size is less than 1.
+        ValueError: world_size is less than 1, device another word, or there are fewer GPUs.
         RuntimeError: a process failed or died, named with what it was doing; the others were ended.
         TimeoutError: they took longer than that; what each was doing is named.
 
@@ -142,13 +154,19 @@ def run(
         [24]
     """
     check.at_least("world_size", world_size, 1)
+    if device not in BACKENDS:
+        raise ValueError(f"device must be 'cpu' or 'cuda', got {device!r}")
+    gpus = torch.cuda.device_count()
+    if device == "cuda" and gpus < world_size:
+        raise ValueError(f"there must be {world_size} GPUs for as many processes, got {gpus}")
     name = getattr(function, "__qualname__", "")
     module = getattr(function, "__module__", None)
     if module in (None, "__main__", "builtins") or "<" in name:
         got = f"{module}.{name}"
         raise TypeError(f"function must be of a module that others can import, got {got}")
     with tempfile.TemporaryDirectory() as folder:
-        torch.save({"call": (module, name), "args": args}, Path(folder, "call"))
+        told = {"call": (module, name), "args": args, "device": device}
+        torch.save(told, Path(folder, "call"))
         started = [start(folder, rank, world_size) for rank in range(world_size)]
         try:
             watch(started, Path(folder), seconds)
@@ -158,7 +176,7 @@ def run(
                     process.kill()
                 process.wait()
         files = [Path(folder, f"result-{rank}") for rank in range(world_size)]
-        return [torch.load(file, weights_only=False) for file in files]
+        return [torch.load(file, map_location="cpu", weights_only=False) for file in files]
 
 
 def start(folder: str, rank: int, world_size: int) -> subprocess.Popen[bytes]:
@@ -225,6 +243,12 @@ def same_world_size(store: Any, rank: int, world_size: int) -> None:
             raise ValueError(f"world_size must be the same on all ranks, got {got}")
 
 
+def use_gpu(rank: int) -> None:
+    """What this process makes from now on is on the GPU of its own."""
+    torch.cuda.set_device(rank)
+    torch.set_default_device("cuda")
+
+
 def join(folder: str, rank: int, world_size: int) -> None:
     """What a process does: join the group, call the function, leave its result or its error."""
     try:
@@ -235,10 +259,14 @@ def join(folder: str, rank: int, world_size: int) -> None:
             function = getattr(function, part)
         torch.set_num_threads(1)
         options: dict[str, Any] = {"rank": rank, "world_size": world_size}
+        device = told.get("device", "cpu")
+        if device == "cuda":
+            use_gpu(rank)
         store: Any = torch.distributed.FileStore(str(Path(folder, "store")), world_size)  # type: ignore[attr-defined]
         note("meet the other ranks")
         same_world_size(store, rank, world_size)
-        dist.init_process_group("gloo", store=store, timeout=timedelta(seconds=300), **options)
+        limit = timedelta(seconds=300)
+        dist.init_process_group(BACKENDS[device], store=store, timeout=limit, **options)
         note(f"run {name}")
         result = function(*told["args"])
         torch.save(result, Path(folder, f"result-{rank}"))

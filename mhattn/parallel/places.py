@@ -85,33 +85,35 @@ def meet(
     except (TypeError, ValueError) as error:
         problem = error
     all_own = agree(plan, same, own, group, problem=problem)
+    device = parts[0].device
     starts = [sum(each[0] for each in all_own[:rank]) for rank in range(len(all_own))]
     positions = [
-        torch.arange(start, start + length) if stand is None else stand
+        (torch.arange(start, start + length) if stand is None else stand).to(device)
         for start, (length, stand, _) in zip(starts, all_own, strict=True)
     ]
-    documents = None if given["documents"] is None else [each[2] for each in all_own]
-    if documents is None:
-        not_the_same(positions)
+    documents = None if given["documents"] is None else [each[2].to(device) for each in all_own]
     tables = {name: given[name] for name in ("mask", "bias") if given[name] is not None}
     for name, table in tables.items():
         in_order = torch.cat(positions).sort().values
         if table.shape[-1] != len(in_order):
             rule = f"{name} must have a column for each of {len(in_order)} tokens"
             raise ValueError(f"{rule}, got {table.shape[-1]}")
-        if not torch.equal(in_order, torch.arange(len(in_order))):
+        if in_order.tolist() != list(range(len(in_order))):
             rule = "positions must be 0, 1, 2 and so on, each on one rank, with a mask or a bias"
             raise ValueError(f"{rule}, got {in_order.tolist()[:8]}")
+    if documents is None:
+        not_the_same(positions)
     rows = {name: all_rows(x, parts[0].shape[2]) for name, x in tables.items()}
     return Places(positions, documents, given["is_causal"], rows.get("mask"), rows.get("bias"))
 
 
 def not_the_same(positions: list[Tensor]) -> None:
-    """Two ranks with the very same tokens: somebody has asked for those of another rank."""
+    """A token of two ranks would count twice: somebody has asked for those of another rank."""
     for rank, own in enumerate(positions):
-        for other in range(rank if len(own) else 0):
-            if torch.equal(own, positions[other]):
-                got = f"{own.tolist()[:8]} on rank {other} and on rank {rank}"
+        for other in range(rank):
+            both = own[torch.isin(own, positions[other])]
+            if len(both):
+                got = f"{both.tolist()[:8]} on rank {other} and on rank {rank}"
                 raise ValueError(f"positions must differ from rank to rank, got {got}")
 
 
@@ -148,7 +150,11 @@ def facts(parts: tuple[Tensor, ...], given: dict[str, Any]) -> tuple[dict[str, A
             checked(x, (*query.shape[:3], x.shape[-1] if x.ndim else 0))
     if given["bias"] is not None and given["bias"].requires_grad:
         raise ValueError("bias must not need gradients, got requires_grad=True")
-    return same, (length, given["positions"], given["documents"])
+    # Sent through the memory of this process: another one's GPU has another number.
+    sent = [
+        None if given[name] is None else given[name].cpu() for name in ("positions", "documents")
+    ]
+    return same, (length, *sent)
 
 
 def leading(x: Tensor) -> tuple[int, ...]:

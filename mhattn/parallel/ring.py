@@ -28,12 +28,12 @@ def pass_on(block: Tensor, received: Tensor, group: Any) -> Tensor:
     if world_size == 1:
         return block
     after, before = (rank + 1) % world_size, (rank - 1) % world_size
-    ahead = dist.isend(block.contiguous(), group=group, group_dst=after)
-    behind = dist.irecv(received, group=group, group_src=before)
-    if ahead is None or behind is None:
-        raise RuntimeError("this process must be one of the group that the ring is made of")
-    ahead.wait()
-    behind.wait()
+    both = [  # NCCL would send first, and wait for ranks that all send, unless it gets both at once
+        dist.P2POp(dist.isend, block.contiguous(), group=group, group_peer=after),
+        dist.P2POp(dist.irecv, received, group=group, group_peer=before),
+    ]
+    for each in dist.batch_isend_irecv(both):
+        each.wait()
     return received
 
 

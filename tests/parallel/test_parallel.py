@@ -41,12 +41,24 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, pytest.param(8, marks=pytest.mark.nightly)])
-def test_several_processes_give_what_one_gives(ranks):
-    results = run(workers.everything, ranks, seconds=600.0)
+def on_gpus(ranks):
+    few = torch.cuda.device_count() < ranks
+    return pytest.param("cuda", ranks, marks=pytest.mark.skipif(few, reason=f"not {ranks} GPUs"))
+
+
+@pytest.mark.parametrize(
+    ("device", "ranks"),
+    [
+        *(("cpu", ranks) for ranks in (1, 2, 3, 4)),
+        pytest.param("cpu", 8, marks=pytest.mark.nightly),
+        *(on_gpus(ranks) for ranks in (1, 2, 3, 4, 8)),
+    ],
+)
+def test_several_processes_give_what_one_gives(device, ranks):
+    results = run(workers.everything, ranks, seconds=600.0, device=device)
     assert len(results) == ranks
     torch.manual_seed(11)
-    begun = MultiHeadAttention(24, 24).q_proj.weight
+    begun = MultiHeadAttention(24, 24, device=device).q_proj.weight.cpu()
     for rank, found in enumerate(results):
         assert torch.equal(found.pop("begun"), begun)
         check_held(ranks, found.pop("held"))
@@ -105,8 +117,12 @@ def check_bytes(ranks, rank, found):
         assert found["heads", 24, 1]["kv_heads"] == 1
 
 
-def test_what_ranks_disagree_on_is_refused_before_it_hangs():
-    assert run(workers.refusals, 2) == ["all refused"] * 2
+both_devices = pytest.mark.parametrize(("device", "ranks"), [("cpu", 2), on_gpus(2)])
+
+
+@both_devices
+def test_what_ranks_disagree_on_is_refused_before_it_hangs(device, ranks):
+    assert run(workers.refusals, ranks, device=device) == ["all refused"] * 2
 
 
 def test_an_error_names_the_rank_and_what_it_did():
@@ -124,6 +140,10 @@ def test_a_function_that_others_cannot_import_is_refused():
         run(lambda: 0, 1)
     with pytest.raises(ValueError, match=r"world_size must be at least 1, got 0"):
         run(workers.sleep, 0)
+    with pytest.raises(ValueError, match=r"device must be 'cpu' or 'cuda', got 'tpu'"):
+        run(workers.sleep, 1, device="tpu")
+    with pytest.raises(ValueError, match=r"there must be 99 GPUs for as many processes, got \d"):
+        run(workers.sleep, 99, device="cuda")
 
 
 def test_the_demo_runs_under_torchrun():

@@ -22,6 +22,7 @@ from mhattn.parallel import (
     split_attention,
 )
 from mhattn.parallel.demo import way_to_attend
+from mhattn.parallel.local import kind_of_device
 from mhattn.variants import LatentAttention
 
 NAMESPACES = ("c10d", "_c10d_functional")  # of torch's collectives
@@ -99,7 +100,7 @@ def split():
 
 def heads(groups=12):
     torch.manual_seed(0)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     layer = share_heads(MultiHeadAttention(24, 12, num_kv_heads=groups), mesh)
     x = torch.randn(2, 5, 24, requires_grad=True)
     return lambda: layer(x, is_causal=True).sum().backward()
@@ -111,7 +112,7 @@ def copied():
 
 def latent():
     torch.manual_seed(0)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     sizes = {"kv_lora_rank": 6, "qk_nope_head_dim": 3, "qk_rope_head_dim": 2}
     layer, x = share_latent_heads(LatentAttention(10, 12, **sizes), mesh), torch.randn(2, 5, 10)
     x.requires_grad_()

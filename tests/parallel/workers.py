@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from mhattn import KVCache, MultiHeadAttention, Rotary, attention
+from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention
 from mhattn.parallel import (
     agree,
     checkpoints,
@@ -29,7 +29,8 @@ from mhattn.parallel import (
 )
 from mhattn.parallel.demo import difference, gathered
 from mhattn.parallel.equalities import LATENT, with_gradients
-from mhattn.variants import LatentAttention
+from mhattn.parallel.local import kind_of_device
+from mhattn.variants import LatentAttention, RelativePosition
 
 
 def everything():
@@ -89,7 +90,7 @@ def head_shapes(number=12):
     In float64: with so large weights, float32 rounds more than other tests allow.
     """
     draw, ranks = random.Random(7), dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks,))
     wrong = []
     for trial in range(number):
         torch.manual_seed(trial)
@@ -133,7 +134,7 @@ def called(layer, inputs, asked):
 def decoded(tokens=50):
     """Token by token where heads of keys are copied; each rank keeps those that it needs."""
     ranks = dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks,))
     wrong = []
     for groups in (1, 2, 8):
         if groups % ranks and ranks % groups:
@@ -155,17 +156,17 @@ def decoded(tokens=50):
 def begun():
     """A layer that was initialised and then shared out: its numbers, all of them."""
     torch.manual_seed(11)
-    mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (dist.get_world_size(),))
     layer = share_heads(MultiHeadAttention(24, 24), mesh)
     with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
         layer.reset_parameters()
-    return layer.q_proj.weight.full_tensor().detach()
+    return layer.q_proj.weight.full_tensor().detach().cpu()
 
 
 def held():
     """How many numbers this rank has of the matrices of layers whose heads are shared out."""
     ranks = dist.get_world_size()
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks,))
     found = {}
     for groups in (24, 8, 2, 1):
         if groups % ranks == 0 or ranks % groups == 0:
@@ -189,7 +190,7 @@ def both_ways():
     torch.manual_seed(7)
     ranks = dist.get_world_size()
     names = {"mesh_dim_names": ("ring", "exchange")}
-    mesh = dist.device_mesh.init_device_mesh("cpu", (ranks // 2, 2), **names)
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (ranks // 2, 2), **names)
     groups = {"group": mesh["exchange"].get_group(), "ring": mesh["ring"].get_group()}
     own = held_tokens(21, ranks, dist.get_rank(), order="zigzag")
     which = torch.arange(21) // 8
@@ -219,11 +220,14 @@ def refusals():
         exchange_attention(ones, ones[:, :1], ones[:, :1])
     with pytest.raises(ValueError, match=r"key must have tokens on some rank, got \[0, 0\]"):
         split_attention(ones, ones[:, :, :0], ones[:, :, :0])
-    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    mesh = dist.device_mesh.init_device_mesh(kind_of_device(), (2,))
     with pytest.raises(ValueError, match=r"processes, 2, must divide num_heads, got 3"):
         share_heads(MultiHeadAttention(6, 3), mesh)
     with pytest.raises(ValueError, match=r"must not drop weights, got dropout=0\.5"):
         share_heads(MultiHeadAttention(6, 2, dropout=0.5), mesh)
+    for name, part in {"Alibi": Alibi(2), "RelativePosition": RelativePosition(3, 4)}.items():
+        with pytest.raises(ValueError, match=rf"position must treat all heads alike.*got {name}"):
+            share_heads(MultiHeadAttention(6, 2, position=part), mesh)
     for wrong in (ones.double(), ones[..., :2], ones.repeat(2, 1, 1, 1), None):
         with pytest.raises(
             (TypeError, ValueError), match=["rank 1 cannot take part in split", "key"][rank]
@@ -243,6 +247,8 @@ def refusals():
         ValueError, match=r"positions must differ .* \[0, 1, 2\] on rank 0 and on ra"
     ):
         ring_attention(ones, ones, ones, is_causal=True, positions=held_tokens(6, 2, 0))
+    with pytest.raises(ValueError, match=r"must differ from rank to rank, got \[2\] on rank 0 and"):
+        ring_attention(ones, ones, ones, positions=torch.arange(3) + 2 * rank)
     for wrong in ([0, 1, 2], torch.zeros(3)):
         with pytest.raises(
             (TypeError, ValueError),
@@ -275,6 +281,14 @@ def refusals():
     torch.manual_seed(rank)
     with pytest.raises(ValueError, match=r"q_proj\.weight must be the same on all ranks"):
         share_latent_heads(LatentAttention(12, 2, **sizes), mesh)
+    torch.manual_seed(0)
+    latent = share_latent_heads(LatentAttention(12, 2, **sizes), mesh)
+    with pytest.raises(ValueError, match=r"layer must be whole, got one of 2 shares"):
+        share_latent_heads(latent, mesh)
+    with pytest.raises(ValueError, match=r"must be initialised before its heads are shared out"):
+        latent.reset_parameters()
+    with pytest.raises(TypeError, match=r"mesh must be a DeviceMesh, got NoneType"):
+        share_latent_heads(LatentAttention(12, 2, **sizes), None)
     torch.manual_seed(rank)
     with pytest.raises(ValueError, match=r"q_proj\.weight must be the same on all ranks"):
         share_heads(MultiHeadAttention(6, 2), mesh)

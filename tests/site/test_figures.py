@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pytest
 from mhsite import runner
 from mhsite.svg import site_svg
-from test_site import address, each_side, html
+from test_site import SIDES, address, each_side, html
 
 LEAST = 9  # CSS pixels of letters at 360 px
 EDGE = 2  # CSS pixels that a text's box, which is larger than its letters, may stand out
@@ -58,7 +58,8 @@ def said(language, drawn, caption):
         yield "no title"
 
 
-@each_side
+# From the last page to the first: another process visits them from the first on, for test_access.
+@pytest.mark.parametrize(("language", "page"), SIDES[::-1])
 def test_figures_can_be_read_on_a_phone(visits, site, language, page):
     found, soup = visits(address(language, page))["figures"], html(site, language, page)
     replaced = soup.select("[data-widget=reading]")  # it takes the place of its figure

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mhsite import offline
-from mhsite.source import ROOT
+from mhsite.beside import offline
+from mhsite.stories.source import ROOT
 
 
 def main() -> int:
@@ -28,7 +28,7 @@ def main() -> int:
     stories += ["--jobs", str(options.jobs)] if options.jobs else []
     site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", options.site_dir]
     if options.engine == "zensical":
-        site = [sys.executable, "-m", "mhsite.with_zensical", options.site_dir]
+        site = [sys.executable, "-m", "mhsite.engines.with_zensical", options.site_dir]
     ours = [str(ROOT), str(ROOT / "scripts")]  # not those of another clone
     path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}

@@ -4,9 +4,10 @@ import shutil
 from pathlib import Path
 
 import mhsite
-from mhsite import build, chapters, publish, release, serve, with_mkdocs
-from mhsite.page import read
-from mhsite.source import DOCS
+from mhsite.engines import build, publish, serve, with_mkdocs
+from mhsite.pages import chapters, release
+from mhsite.pages.page import read
+from mhsite.stories.source import DOCS
 from mkdocs.plugins import CombinedEvent, event_priority
 
 import mhattn as mhattn  # this clone's, while MkDocs has this folder first among its paths
@@ -27,8 +28,8 @@ def on_config(config):
     config.extra["search_in_parts"] = True
     config.nav = with_mkdocs.navigation(language)
     config.copyright = release.footer(language)
-    config.markdown_extensions.append("mhsite.extension")
-    config.mdx_configs["mhsite.extension"] = {"language": language}
+    config.markdown_extensions.append("mhsite.pages.extension")
+    config.mdx_configs["mhsite.pages.extension"] = {"language": language}
     if language == "en" and "only_pages" not in config.extra:
         build.prepare(serve=State.command == "serve")
         if State.command == "serve":

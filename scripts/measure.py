@@ -32,7 +32,7 @@ from measuring import (  # noqa: F401
 from measuring.filing import provenance, write
 from measuring.machine import checked
 from measuring.rounds import ANYWHERE, BENCHMARKS, rank
-from mhsite.source import SourceError
+from mhsite.stories.source import SourceError
 
 
 def main() -> int:

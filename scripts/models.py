@@ -1,4 +1,4 @@
-"""Fetch the trained models that stories read: `mhsite.models` says what is fetched, and how.
+"""Fetch the trained models that stories read: see `mhsite.stories.models`.
 
 With `--missing`, list the causal language models of the installed transformers that
 "Known models" has no row for.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mhsite import models
-from mhsite.source import SourceError
+from mhsite.stories import models
+from mhsite.stories.source import SourceError
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from mhsite.page import Block, Part, page_paths, read, skeleton, without_words
-from mhsite.source import DOCS, LANGUAGES, ROOT, SourceError
+from mhsite.pages.page import Block, Part, page_paths, read, skeleton, without_words
+from mhsite.stories.source import DOCS, LANGUAGES, ROOT, SourceError
 
 FIXED = {"heading": "headings", "include": "includes", "math": "formulas", "figure": "figures"}
 

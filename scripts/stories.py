@@ -1,4 +1,4 @@
-"""Run the stories and labs whose results are missing or stale: see `mhsite.running`.
+"""Run the stories and labs whose results are missing or stale: see `mhsite.stories.schedule`.
 
 `python scripts/stories.py` runs what has to run; with `--rewrite masks` it puts what that story
 prints now into its file; with `--translate masks` it brings the list of that story's texts, with
@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mhsite import keys, running, told
-from mhsite.source import SourceError
+from mhsite.pages.page import sections_of
+from mhsite.stories import keys, schedule, translation
+from mhsite.stories.source import SourceError
 
 
 def main() -> int:
@@ -30,15 +31,15 @@ def main() -> int:
 
 def _errors(options: argparse.Namespace) -> list[str]:
     if options.rewrite:
-        running.rewrite(options.rewrite)
+        schedule.rewrite(options.rewrite)
         return []
     if options.translate:
-        return told.note(running.sections_of(options.translate))
-    chosen = running.choose(options.names)
+        return translation.note(sections_of(options.translate))
+    chosen = schedule.choose(options.names)
     if options.arithmetic:
         arguments = [arg for arg in sys.argv[1:] if arg != "--arithmetic"]
-        return running.run_arithmetic([sys.executable, __file__, *arguments])
-    return running.run_stories(
+        return schedule.run_arithmetic([sys.executable, __file__, *arguments])
+    return schedule.run_stories(
         chosen,
         keys.choose_device(options.device),
         force=options.force,
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         "--translate", metavar="STORY", help="note what its catalog lacks, and drop what is gone"
     )
     parser.add_argument(
-        "--start", choices=["forkserver", "spawn"], default=running.START, help="of a process"
+        "--start", choices=["forkserver", "spawn"], default=schedule.START, help="of a process"
     )
     return parser
 

@@ -3,8 +3,8 @@ import os
 import matplotlib
 import pytest
 import torch
-from mhsite import models
-from mhsite.source import ROOT, SourceError
+from mhsite.stories import models
+from mhsite.stories.source import ROOT, SourceError
 
 # The processes that tests start import this clone, whichever is installed.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "scripts")])

@@ -1,6 +1,6 @@
 // What serving a model takes, for sizes that the reader sets. All counting is in costs.js, which the build
 // translates from mhattn/costs/serving.py; the form, its words and its first answers are in the page
-// already, by scripts/mhsite/calculator.py.
+// already, by scripts/mhsite/pages/calculator.py.
 
 import { DEVICES, MODELS, bytes_of, check_device, check_serving, kind_cost, numbers_kept, serving_cost } from "./costs.js"
 import { element, mount } from "./dom.js"

@@ -1,7 +1,7 @@
 // Tables and maps with a row for each query and a column for each key: the cell that a reader points at
 // lights up its row and its column, and a line below says what it is made of. A click, a tap or an arrow key
 // chooses it: it is there again when the mouse has gone. What `data-grid` holds is
-// from scripts/mhsite/grids.py; a browser test compares the line with Python.
+// from scripts/mhsite/stories/grids.py; a browser test compares the line with Python.
 
 import { MOVES, element, number, products, wordsOf } from "./dom.js"
 

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from mhsite import slices
-from mhsite.measured import FOLDER, OF_MEDIAN, folder
-from mhsite.source import ROOT
+from mhsite.pages.measured import FOLDER, OF_MEDIAN, folder
+from mhsite.stories import fingerprints
+from mhsite.stories.source import ROOT
 
 from measuring import machine
 
@@ -49,7 +49,7 @@ def provenance(rounds: int, benchmark: Callable, device: str = "cpu") -> dict:
         "versions": machine.versions(),
         "commit": commit(),
         "code": code.relative_to(ROOT).as_posix(),
-        "hash": slices.fingerprint(text, benchmark.__name__, where.type != "cpu"),
+        "hash": fingerprints.fingerprint(text, benchmark.__name__, where.type != "cpu"),
         "date": datetime.now(UTC).date().isoformat(),
         "rounds": rounds,
         "interval": OF_MEDIAN,

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 
 import torch
-from mhsite.measured import FEWEST
+from mhsite.pages.measured import FEWEST
 
 BENCHMARKS: dict[str, Callable[[int], dict]] = {}
 ANYWHERE: dict[str, Callable[[int, str], dict]] = {}

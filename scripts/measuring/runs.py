@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mhsite import runs, with_torch
-from mhsite.source import SourceError
+from mhsite.pages import runs
+from mhsite.stories import with_torch
+from mhsite.stories.source import SourceError
 from tqdm import tqdm
 
 from measuring.machine import processor

@@ -1,4 +1,9 @@
-"""What makes the site: stories, pages, both languages.
+"""What makes the site, in four rooms; imports run from each to those above it, and never back.
+
+- `stories`: what they are, what they gave, and when they must run again.
+- `pages`: what stands in their Markdown, and the HTML that it becomes.
+- `beside`: notebooks, the search index, cards, the zip.
+- `engines`: who renders the pages, and when.
 
 Whoever imports it gets this clone's `mhattn`, whatever another clone has installed there.
 """

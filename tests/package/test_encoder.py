@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from mhsite.source import ROOT
+from mhsite.stories.source import ROOT
 from torch import nn
 
 from mhattn import padding_mask

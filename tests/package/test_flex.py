@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from mhsite.told import shown_section
+from mhsite.stories.translation import shown_section
 from torch.nn.attention.flex_attention import (
     and_masks,
     create_block_mask,

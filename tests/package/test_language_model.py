@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from measuring import peers
-from mhsite.source import ROOT
+from mhsite.stories.source import ROOT
 from torch import nn
 
 from mhattn import KVCache

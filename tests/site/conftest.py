@@ -9,8 +9,8 @@ import threading
 
 import pytest
 from filelock import FileLock
-from mhsite import keys
-from mhsite.source import ROOT
+from mhsite.stories import keys
+from mhsite.stories.source import ROOT
 
 BROWSERS = (
     "chromium-headless-shell",  # Chromium without windows of its own: a fifth faster

@@ -5,9 +5,9 @@ import tomllib
 
 import pytest
 import yaml
-from mhsite import extension, page, pieces, release
-from mhsite.settings import settings
-from mhsite.source import DOCS, ROOT, Section, SourceError
+from mhsite.pages import extension, fragments, page, release
+from mhsite.pages.settings import settings
+from mhsite.stories.source import DOCS, ROOT, Section, SourceError
 
 SECTION = '```pycon\n--8<-- "attention.pycon:mix"\n```\n'
 CODE = ">>> x = 1\n>>> for i in x:\n...     print(i)\n1\n2\n3\n>>> x\n>>> x\n>>> x"  # 6 lines
@@ -41,13 +41,13 @@ def parse(text, language="en", name="masks.md"):
 def test_minutes_are_those_of_what_is_not_folded(language, words, minutes):
     title = "字" if language == "zh" else "Title"
     made = parse(f"# {title} {{ #title }}\n\n{words}\n", language)
-    assert pieces.minutes(made) == minutes
+    assert fragments.minutes(made) == minutes
 
 
 def test_an_exercise_of_a_lab_takes_time_to_write():
     text = "# T { #t }\n\n" + "/// task | Write it\n///\n\n" * 6
     pages = [parse(text, name=name) for name in ("a.md", "labs/a.md")]
-    assert [pieces.minutes(made) for made in pages] == [1, 31]
+    assert [fragments.minutes(made) for made in pages] == [1, 31]
     assert not any(made.is_notebook for made in pages)
 
 
@@ -55,7 +55,7 @@ NEEDED = ("attention.md", "labs/every-head.md")
 
 
 def line(language, name, text):
-    return pieces.about(parse(text, language, name), str)
+    return fragments.about(parse(text, language, name), str)
 
 
 def test_line_in_both_languages():
@@ -106,14 +106,14 @@ def test_a_page_says_which_model_it_reads(monkeypatch):
 
 
 def test_a_page_says_how_to_cite_it():
-    made = pieces.cite(page.read(DOCS / "zh" / "masks.md"))
+    made = fragments.cite(page.read(DOCS / "zh" / "masks.md"))
     title = page.read(DOCS / "zh" / "masks.md").headings[0].title
     assert "<summary>引用本页</summary>" in made
     assert f"@misc{{mhattn-masks,\n  title = {{{{{title}}}}},\n" in made
     assert f"  url = {{{settings()['site_url']}zh/masks/}},\n" in made
     entry = re.search("<code>(.*)</code>", made, re.S)[1]
     assert entry.count("{") == entry.count("}")
-    assert pieces.cite(page.read(DOCS / "en" / "glossary.md")) == ""
+    assert fragments.cite(page.read(DOCS / "en" / "glossary.md")) == ""
 
 
 def test_version_date_and_licence_are_those_of_the_project():

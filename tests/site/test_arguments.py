@@ -3,7 +3,7 @@
 import inspect
 
 import pytest
-from mhsite.source import DOCS, LANGUAGES
+from mhsite.stories.source import DOCS, LANGUAGES
 from torch import nn
 
 FUNCTIONS = [

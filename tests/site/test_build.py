@@ -17,8 +17,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from mhsite import cache
-from mhsite.source import ROOT
+from mhsite.stories import cache
+from mhsite.stories.source import ROOT
 
 ONE = """\
 # --8<-- [start:numbers]
@@ -307,7 +307,7 @@ def test_change_of_the_package_runs_the_stories_that_it_reaches(project):
 
 
 def test_change_of_the_runner_runs_all(project):
-    with project.file("scripts/mhsite/runner.py").open("a", encoding="utf-8") as file:
+    with project.file("scripts/mhsite/stories/runner.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
     code, said = project.build()
     assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
@@ -483,7 +483,7 @@ import os
 import sys
 from pathlib import Path
 
-from mhsite import publish
+from mhsite.engines import publish
 
 final = Path("site")
 for number in range(100):

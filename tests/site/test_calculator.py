@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
-from mhsite import calculator, javascript
-from mhsite.source import DOCS, SourceError
+from mhsite.pages import calculator, javascript
+from mhsite.stories.source import DOCS, SourceError
 
 from mhattn.costs import (
     MlpSizes,

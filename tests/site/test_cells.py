@@ -3,9 +3,10 @@
 import pytest
 import torch
 from bs4 import BeautifulSoup
-from mhsite import cells, notebook
-from mhsite.page import page_paths, read
-from mhsite.source import DOCS, LANGUAGES, Section
+from mhsite.beside import notebook
+from mhsite.pages import cells
+from mhsite.pages.page import page_paths, read
+from mhsite.stories.source import DOCS, LANGUAGES, Section
 
 from mhattn import table
 

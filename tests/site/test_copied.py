@@ -6,9 +6,9 @@ import inspect
 import re
 
 import pytest
-from mhsite.cells import module_of
-from mhsite.source import DOCS, LABS, ROOT, console_code, runnable
-from mhsite.told import shown_section
+from mhsite.pages.cells import module_of
+from mhsite.stories.source import DOCS, LABS, ROOT, console_code, runnable
+from mhsite.stories.translation import shown_section
 
 INCLUDE = re.compile(r'^\s*--8<-- "(?P<target>[^"]+)"', re.M)
 PAGES = sorted(path for language in ("en", "zh") for path in (DOCS / language).rglob("*.md"))

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mhsite import cache, keys, running
+from mhsite.stories import cache, keys, schedule
 
 from mhattn.lessons import files
 
@@ -129,7 +129,7 @@ def test_results_depend_on_data_beside_a_module_and_not_on_doors(tmp_path):
         (">>> import importlib", True),
         (">>> from mhattn.core import causal_mask", False),
         (">>> from mhattn import attention", True),
-        (">>> from mhattn import table", True),  # which `mhsite.grids` watches
+        (">>> from mhattn import table", True),  # which `mhsite.stories.grids` watches
     ],
 )
 def test_who_needs_torch(tmp_path, text, needed):
@@ -193,7 +193,7 @@ def test_a_story_that_hides_an_import_is_refused(tmp_path, monkeypatch, code, mo
         "# --8<-- [end:hidden]\n",
         encoding="utf-8",
     )
-    (said,) = running.run_stories([story], "cpu", jobs=1)
+    (said,) = schedule.run_stories([story], "cpu", jobs=1)
     loads = {module, *keys.reached(f"import mhattn.{module}", keys.package())}
     assert said in {f"{story}: imports mhattn.{name} where no import names it" for name in loads}
     assert not list(tmp_path.glob("stories/*"))

@@ -4,7 +4,7 @@ import importlib
 import re
 
 import pytest
-from mhsite.source import LANGUAGES, ROOT
+from mhsite.stories.source import LANGUAGES, ROOT
 
 import mhattn
 

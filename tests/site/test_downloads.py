@@ -7,9 +7,10 @@ import sys
 
 import nbformat
 import pytest
-from mhsite import models, release
-from mhsite.settings import settings
-from mhsite.source import ROOT
+from mhsite.pages import release
+from mhsite.pages.page import models_of
+from mhsite.pages.settings import settings
+from mhsite.stories.source import ROOT
 from packaging.requirements import Requirement
 from test_site import address, blocks, each_language, source
 
@@ -39,7 +40,7 @@ def check(requirement, language, name):
     """It is what the page's code needs, of the commit that the site was built from."""
     needed = Requirement(requirement)
     assert needed.name == "mhattn"
-    assert needed.extras == ({"models"} if models.of_page(source(language, name)) else set())
+    assert needed.extras == ({"models"} if models_of(source(language, name)) else set())
     assert needed.url == f"git+{settings()['repo_url']}@{release.commit()}"
 
 

@@ -7,8 +7,8 @@ from itertools import combinations
 import axes
 import matplotlib.pyplot as plt
 import pytest
-from mhsite import runner
-from mhsite.svg import site_svg
+from mhsite.stories import runner
+from mhsite.stories.svg import site_svg
 from test_site import SIDES, address, each_side, html
 
 LEAST = 9  # CSS pixels of letters at 360 px

@@ -8,8 +8,8 @@ from html import unescape
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from mhsite import grids, runner
-from mhsite.svg import site_svg
+from mhsite.stories import grids, runner
+from mhsite.stories.svg import site_svg
 
 from mhattn import table
 

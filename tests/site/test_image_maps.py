@@ -3,8 +3,8 @@
 import pytest
 import torch
 import transformers
-from mhsite.source import DOCS
-from mhsite.told import shown_section
+from mhsite.stories.source import DOCS
+from mhsite.stories.translation import shown_section
 
 from mhattn import attention_maps
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from mhsite.told import shown_section
+from mhsite.stories.translation import shown_section
 from transformers.models.pixtral import modeling_pixtral as pixtral
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3

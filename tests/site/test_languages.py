@@ -9,8 +9,9 @@ from pathlib import Path
 
 import polib
 import pytest
-from mhsite import cells, page, results, source, told
-from mhsite.source import STORIES, sections
+from mhsite.pages import cells, page
+from mhsite.stories import results, source, translation
+from mhsite.stories.source import STORIES, sections
 
 from mhattn.costs import known_models
 from mhattn.testing import doctor
@@ -75,7 +76,8 @@ def twin_faults(english: Path, chinese: Path) -> list[str]:
     for name in ours:
         pairs = ours[name].examples(), theirs[name].examples()
         same = len(pairs[0]) == len(pairs[1]) and all(
-            told.does_the_same(one.source, other.source) for one, other in zip(*pairs, strict=True)
+            translation.does_the_same(one.source, other.source)
+            for one, other in zip(*pairs, strict=True)
         )
         wants = [[numbers(example.want) for example in examples] for examples in pairs]
         faults += [f"{name}: other code"] * (not same)

@@ -4,8 +4,8 @@ import functools
 import re
 
 import pytest
-from mhsite import data, links
-from mhsite.source import DOCS, LANGUAGES, STORIES
+from mhsite.pages import data, links
+from mhsite.stories.source import DOCS, LANGUAGES, STORIES
 
 SHOWN = re.compile(r'^\s*--8<-- "mhattn/([\w/]+)\.py:(\w+)"', re.M)
 INCLUDED = re.compile(r'^\s*--8<-- "([\w-]+)\.pycon:', re.M)

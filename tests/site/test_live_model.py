@@ -6,8 +6,8 @@ import types
 
 import pytest
 import torch
-from mhsite.source import DOCS, LANGUAGES
-from mhsite.told import shown_section
+from mhsite.stories.source import DOCS, LANGUAGES
+from mhsite.stories.translation import shown_section
 from test_site import address, each_language
 
 from mhattn import attention_maps

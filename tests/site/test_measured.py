@@ -27,9 +27,9 @@ from measuring import (
     rounds,
     variants,
 )
-from mhsite import data, measured
-from mhsite.page import page_paths, parse, read as read_page, skeleton
-from mhsite.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
+from mhsite.pages import data, measured
+from mhsite.pages.page import page_paths, parse, read as read_page, skeleton
+from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
 from mhattn.lessons.files import located
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from mhsite import cache, keys, models, notices, pieces, results, running
-from mhsite.page import read
-from mhsite.source import DOCS, LANGUAGES, STORIES, SourceError
+from mhsite.pages import fragments, notices
+from mhsite.pages.page import read
+from mhsite.stories import cache, keys, models, results, schedule
+from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError
 
 from mhattn.lessons import files
 
@@ -153,7 +154,7 @@ def story(toy, tmp_path, monkeypatch):
 
 def run(story, lenient=False):
     """In this process: the errors, and the folder of the results if they are good enough."""
-    errors = running.run_stories([story], "cpu", lenient=lenient, jobs=1, start="fork")
+    errors = schedule.run_stories([story], "cpu", lenient=lenient, jobs=1, start="fork")
     folder = keys.result_folder(story, keys.package(), keys.environment("cpu"))
     return errors, keys.filed(folder, lenient=lenient)
 
@@ -208,7 +209,7 @@ def test_page_of_a_story_that_failed_says_so(language, not_run):
     assert 'class="admonition warning"' in notice
     assert "cannot run: no &lt;wheel&gt;" in notice
     assert "<script>" not in notice
-    figure = pieces.figure("figures/language-model/picture.svg", "six rows", language)
+    figure = fragments.figure("figures/language-model/picture.svg", "six rows", language)
     assert 'aria-label="six rows"' in figure
     assert {"en": "could not be drawn", "zh": "未能画出"}[language] in figure
 
@@ -220,7 +221,7 @@ def test_page_of_a_story_that_waits_says_so(language, not_run):
     assert 'class="admonition note"' in notice
     assert '<span class="mh-done">1 / 2</span>' in notice
     assert 'fetch("../progress.txt")' in notice
-    figure = pieces.figure("figures/language-model/picture.svg", "six rows", language)
+    figure = fragments.figure("figures/language-model/picture.svg", "six rows", language)
     assert {"en": "is being drawn", "zh": "正在绘制"}[language] in figure
 
 

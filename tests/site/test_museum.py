@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from mhsite import data, museum, traps
-from mhsite.page import parse, read
-from mhsite.source import DOCS, LANGUAGES, Cell, SourceError
+from mhsite.pages import data, museum, traps
+from mhsite.pages.page import parse, read
+from mhsite.stories.source import DOCS, LANGUAGES, Cell, SourceError
 
 ENTRIES = {key: said for entries in traps.kinds().values() for key, said in entries.items()}
 LINES = 6  # of code on each side, at most

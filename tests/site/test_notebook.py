@@ -5,10 +5,12 @@ import json
 import re
 
 import pytest
-from mhsite import katex, measured, models, notebook, page as pages, release, results
-from mhsite.page import page_paths, parse, read, skeleton, spans
-from mhsite.settings import settings
-from mhsite.source import DOCS, LANGUAGES, Section, SourceError
+from mhsite.beside import notebook
+from mhsite.pages import formulas as katex, measured, page as pages, release
+from mhsite.pages.page import models_of, page_paths, parse, read, skeleton, spans
+from mhsite.pages.settings import settings
+from mhsite.stories import results
+from mhsite.stories.source import DOCS, LANGUAGES, Section, SourceError
 
 HOME = "https://site/"
 PAGES = [
@@ -103,7 +105,7 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     first, install, *others = cells_of(page)
     assert text(first).startswith(f"# {page.headings[0].title}\n")
     assert f"({HOME}{page.url})" in text(first)
-    extras = "[models]" if models.of_page(page) else ""
+    extras = "[models]" if models_of(page) else ""
     commit = release.commit()
     wanted = f"mhattn{extras} @ git+{settings()['repo_url']}@{commit}"
     assert text(install) == f'%pip install --quiet "{wanted}"'
@@ -119,7 +121,7 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     assert f"# {page.headings[0].title}\n" in head
     assert wanted in head
     assert HOME + page.url in head
-    for model in models.of_page(page):
+    for model in models_of(page):
         assert f"{model.megabytes} MB" in head
         assert f"{model.megabytes} MB" in text(first)
 

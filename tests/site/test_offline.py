@@ -6,8 +6,8 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
-from mhsite import offline
-from mhsite.source import DOCS, ROOT, SourceError
+from mhsite.beside import offline
+from mhsite.stories.source import DOCS, ROOT, SourceError
 from test_site import PAGES, address, blocks, each_language, parsed, source
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pages
 import pytest
-from mhsite import data, extension, keys, page as page_module
-from mhsite.page import page_paths, parse, read as read_page, skeleton, with_spans
-from mhsite.settings import settings
-from mhsite.source import DOCS, LABS, LANGUAGES, ROOT, STORIES, SourceError, sections
+from mhsite.pages import data, extension, page as page_module
+from mhsite.pages.page import page_paths, parse, read as read_page, skeleton, with_spans
+from mhsite.pages.settings import settings
+from mhsite.stories import keys
+from mhsite.stories.source import DOCS, LABS, LANGUAGES, ROOT, STORIES, SourceError, sections
 
 PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]

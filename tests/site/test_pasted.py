@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-from mhsite import running
-from mhsite.page import skeleton
-from mhsite.source import LABS, LANGUAGES, ROOT, STORIES, Section, free_names, sections
-from mhsite.told import shown_section
+from mhsite.pages.page import skeleton
+from mhsite.stories import schedule
+from mhsite.stories.source import LABS, LANGUAGES, ROOT, STORIES, Section, free_names, sections
+from mhsite.stories.translation import shown_section
 from test_site import PAGES, bare, blocks, cells, each_page, html, source
 from test_source import RUFF
 
@@ -70,9 +70,9 @@ def run_program(code, folder):
         if not (folder / name).exists():
             (folder / name).symlink_to(ROOT / name)
     (folder / "run.py").write_text(RUN.format(folder=str(folder)), encoding="utf-8")
-    context = multiprocessing.get_context(running.START)
-    if running.START == "forkserver":
-        context.set_forkserver_preload(running.HEAVY)
+    context = multiprocessing.get_context(schedule.START)
+    if schedule.START == "forkserver":
+        context.set_forkserver_preload(schedule.HEAVY)
     process = context.Process(target=runpy.run_path, args=[str(folder / "run.py")])
     process.start()
     process.join()

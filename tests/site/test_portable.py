@@ -7,8 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from mhsite import keys, publish
-from mhsite.source import LABS, ROOT
+from mhsite.engines import publish
+from mhsite.stories import keys
+from mhsite.stories.source import LABS, ROOT
 
 # Arithmetic
 

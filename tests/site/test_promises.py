@@ -6,8 +6,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from mhsite.page import page_paths, parse, read
-from mhsite.source import DOCS, LANGUAGES
+from mhsite.pages.page import page_paths, parse, read
+from mhsite.stories.source import DOCS, LANGUAGES
 
 HERE = Path(__file__).parent
 LIST = tomllib.loads((HERE / "promises.toml").read_text(encoding="utf-8"))

@@ -4,11 +4,11 @@ import re
 from urllib.parse import urljoin
 
 import pytest
-from mhsite import data
-from mhsite.page import read
-from mhsite.settings import settings
-from mhsite.source import DOCS, LANGUAGES
-from mhsite.told import shown_section
+from mhsite.pages import data
+from mhsite.pages.page import read
+from mhsite.pages.settings import settings
+from mhsite.stories.source import DOCS, LANGUAGES
+from mhsite.stories.translation import shown_section
 from test_site import address, each_language, html
 
 CHAPTERS = data.road("en")

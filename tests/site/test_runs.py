@@ -6,9 +6,10 @@ import json
 import measure
 import pytest
 from measuring import runs as measuring_runs
-from mhsite import measured, runs, slices
-from mhsite.page import page_paths, read, skeleton
-from mhsite.source import DOCS, LANGUAGES, STORIES, SourceError
+from mhsite.pages import measured, runs
+from mhsite.pages.page import page_paths, read, skeleton
+from mhsite.stories import fingerprints
+from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError
 
 FILED = [(path.stem, name) for path in runs.published().values() for name in runs.filed(path.stem)]
 each_run = pytest.mark.parametrize(("story", "name"), FILED)
@@ -31,7 +32,10 @@ width = 99
 
 
 def names(code, name):
-    return [line.split("\n")[0] for line in map(slices.ast.unparse, slices.needed(code, name))]
+    return [
+        line.split("\n")[0]
+        for line in map(fingerprints.ast.unparse, fingerprints.needed(code, name))
+    ]
 
 
 def test_a_name_needs_what_its_code_reads_and_nothing_else():
@@ -43,7 +47,7 @@ def test_a_name_needs_what_its_code_reads_and_nothing_else():
     assert not {"width = 99", "other = 3", "turned = turn(other)"} & set(found)
     assert "other = 3" in names(CODE, "turned")
     with pytest.raises(KeyError):
-        slices.needed(CODE, "nosuch")
+        fingerprints.needed(CODE, "nosuch")
 
 
 @pytest.mark.parametrize(
@@ -60,14 +64,16 @@ def test_a_name_needs_what_its_code_reads_and_nothing_else():
 )
 def test_the_hash_changes_with_the_code(old, new, changes):
     assert old in CODE
-    same = slices.fingerprint(CODE, "turn") == slices.fingerprint(CODE.replace(old, new), "turn")
+    same = fingerprints.fingerprint(CODE, "turn") == fingerprints.fingerprint(
+        CODE.replace(old, new), "turn"
+    )
     assert same is not changes
 
 
 def test_every_python_computes_the_same_hash():
     """A file is measured with one Python and read with another."""
     text = "def f(x: int, *rest) -> str:\n    \"Said.\"\n    return [f'{y!r:>3}' for y in rest]\n"
-    assert slices.fingerprint(text, "f") == "ee1bf5fb3a814a6d"
+    assert fingerprints.fingerprint(text, "f") == "ee1bf5fb3a814a6d"
 
 
 @pytest.mark.parametrize(
@@ -80,12 +86,12 @@ def test_every_python_computes_the_same_hash():
     ],
 )
 def test_the_hash_changes_with_the_package(monkeypatch, module, old, new, changes):
-    before, package = slices.fingerprint(CODE, "turn"), slices.keys.package()
+    before, package = fingerprints.fingerprint(CODE, "turn"), fingerprints.keys.package()
     text = package.texts[module]
     assert old in text
     package.texts[module] = text.replace(old, new)
-    monkeypatch.setattr(slices.keys, "package", lambda: package)
-    assert (slices.fingerprint(CODE, "turn") != before) is changes
+    monkeypatch.setattr(fingerprints.keys, "package", lambda: package)
+    assert (fingerprints.fingerprint(CODE, "turn") != before) is changes
 
 
 @pytest.mark.parametrize(
@@ -98,12 +104,12 @@ def test_the_hash_changes_with_the_package(monkeypatch, module, old, new, change
 def test_what_only_a_gpu_runs_is_in_the_hash_of_a_gpu_alone(monkeypatch, module, old, new):
     code = "from mhattn.core import fused_attention\n\ndef f():\n    return fused_attention\n"
     kinds = False, True
-    before = [slices.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
-    package = slices.keys.package()
+    before = [fingerprints.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
+    package = fingerprints.keys.package()
     assert old in package.texts[module]
     package.texts[module] = package.texts[module].replace(old, new)
-    monkeypatch.setattr(slices.keys, "package", lambda: package)
-    after = [slices.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
+    monkeypatch.setattr(fingerprints.keys, "package", lambda: package)
+    after = [fingerprints.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
     assert [x != y for x, y in zip(before, after, strict=True)] == [False, True]
 
 

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from mhsite import search
+from mhsite.beside import search
 from test_site import PAGES, address, each_language, html, indexed, source
 
 PART_LIMIT = 150_000  # bytes over the wire, gzipped

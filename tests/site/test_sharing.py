@@ -7,8 +7,10 @@ from datetime import date
 from urllib.parse import unquote, urljoin
 from xml.etree import ElementTree
 
-from mhsite import build, data, pieces, release, sharing
-from mhsite.source import DOCS, LANGUAGES
+from mhsite.beside import sharing
+from mhsite.engines import build
+from mhsite.pages import data, fragments, release
+from mhsite.stories.source import DOCS, LANGUAGES
 from PIL import Image
 from test_site import PAGES, address, each_language, each_side, html, root_url as root_url, source
 
@@ -75,7 +77,7 @@ def test_a_card_shows_the_first_figure_of_its_page(site, root_url, language, pag
     """More than the title and the logo alone, below the title, and not the other language's."""
     said = html(site, language, page).select_one("meta[property='og:image']")["content"]
     card = site / said.removeprefix(root_url)
-    if not pieces.picture(source(language, page)):
+    if not fragments.picture(source(language, page)):
         return
     assert card.is_relative_to(site / address(language, "index.md"))
     middle = picture(card).convert("L").crop((100, 200, 1100, 600))

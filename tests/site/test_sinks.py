@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from mhsite.told import shown_section
+from mhsite.stories.translation import shown_section
 from torch import nn
 
 from mhattn import MultiHeadAttention, Rotary, attention, causal_mask, window_mask

@@ -13,10 +13,12 @@ from xml.etree import ElementTree
 import pytest
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
-from mhsite import data, results, search, told
-from mhsite.page import page_paths, read, skeleton, with_spans
-from mhsite.source import DOCS, LANGUAGES
-from mhsite.told import shown_section
+from mhsite.beside import search
+from mhsite.pages import data
+from mhsite.pages.page import page_paths, read, skeleton, with_spans
+from mhsite.stories import results, translation
+from mhsite.stories.source import DOCS, LANGUAGES
+from mhsite.stories.translation import shown_section
 
 from mhattn import COLORS
 
@@ -408,7 +410,7 @@ def blocks(site, language, page):
 def test_both_languages_give_the_same_code(site, page):
     """But for comments and words."""
     pairs = zip(blocks(site, "en", page), blocks(site, "zh", page), strict=True)
-    assert [pair for pair in pairs if not told.does_the_same(*pair)] == []
+    assert [pair for pair in pairs if not translation.does_the_same(*pair)] == []
 
 
 class Bare(ast.NodeTransformer):

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from mhsite import slices
-from mhsite.page import page_paths
-from mhsite.source import DOCS, ROOT, free_names, sections
-from mhsite.told import shown_section
+from mhsite.pages.page import page_paths
+from mhsite.stories import fingerprints
+from mhsite.stories.source import DOCS, ROOT, free_names, sections
+from mhsite.stories.translation import shown_section
 
 # Before these tasks a page trains, or reads a model of some hundred megabytes.
 HEAVY = {"browse-heads", "head-importance", "language-model", "live-model", "two-languages"}
@@ -84,9 +84,9 @@ class Task:
         tried = ", ".join([self.test, ast.unparse(solution), *self.names, *torch_too])
         body = ast.parse(f"{self.story}\n{self.candidates}\nTRIED = [{tried}]").body
         imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
-        modules = {name for node in imports for name in slices._bound(node)}
+        modules = {name for node in imports for name in fingerprints._bound(node)}
         bindings = [ast.unparse(as_binding(node, modules)) for node in body]
-        needed = slices.needed("\n".join(bindings), "TRIED")
+        needed = fingerprints.needed("\n".join(bindings), "TRIED")
         names = {"__name__": "__main__"}
         torch.manual_seed(0)
         exec(compile(ast.Module(list(needed), []), self.page, "exec"), names)
@@ -119,7 +119,7 @@ def tasks() -> list[Task]:
 
 def bound(code: str) -> list[str]:
     """The names that the statements of some code bind at the top level."""
-    return [name for node in ast.parse(code).body for name in sorted(slices._bound(node))]
+    return [name for node in ast.parse(code).body for name in sorted(fingerprints._bound(node))]
 
 
 def as_binding(node: ast.stmt, modules: set[str]) -> ast.stmt:
@@ -128,7 +128,7 @@ def as_binding(node: ast.stmt, modules: set[str]) -> ast.stmt:
         return node
     changed = {root for each in ast.walk(node) for root in changed_by(each)}
     for loop in ast.walk(node):
-        if isinstance(loop, ast.For) and changed & slices._bound(ast.Expr(loop.target)):
+        if isinstance(loop, ast.For) and changed & fingerprints._bound(ast.Expr(loop.target)):
             changed |= {each.id for each in ast.walk(loop.iter) if isinstance(each, ast.Name)}
     changed -= modules | set(dir(builtins))
     same = [ast.parse(f"{name} = {name}").body[0] for name in sorted(changed)]
@@ -194,7 +194,7 @@ def test_who_solves_a_task_passes_and_who_misunderstands_it_fails(task, as_a_sto
     assert task.refusal(names, names["TRIED"][1]) is None, "the solution of the page"
     lines, reasons = task.candidates.splitlines(), {}
     for node in ast.parse(task.candidates).body:
-        for name in slices._bound(node) & set(task.names):
+        for name in fingerprints._bound(node) & set(task.names):
             refusal = task.refusal(names, names[name])
             if name.startswith("right"):
                 assert refusal is None, name

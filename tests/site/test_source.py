@@ -11,9 +11,9 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 import torch
-from mhsite import keys, runner, source, told
-from mhsite.source import STORIES, SourceError, sections
-from mhsite.svg import site_svg
+from mhsite.stories import keys, runner, source, translation
+from mhsite.stories.source import STORIES, SourceError, sections
+from mhsite.stories.svg import site_svg
 
 from mhattn import COLORS, plot_weights
 from mhattn.show import NEGATIVE
@@ -281,7 +281,7 @@ def test_sections_know_their_lines(tmp_path):
 )
 def test_unknown_reference_is_an_error(reference, error):
     with pytest.raises(SourceError, match=error):
-        told.shown_section(reference)
+        translation.shown_section(reference)
 
 
 def test_inconsistent_prompt_is_an_error(tmp_path):

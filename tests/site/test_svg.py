@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import matplotlib.pyplot as plt
 import pytest
-from mhsite import runner, svg
-from mhsite.source import DOCS
+from mhsite.stories import runner, svg
+from mhsite.stories.source import DOCS
 
 SPACE = "{http://www.w3.org/2000/svg}"
 

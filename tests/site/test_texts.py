@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from mhsite.source import DOCS
+from mhsite.stories.source import DOCS
 
 TEXTS = DOCS / "data" / "texts"
 

@@ -9,9 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from mhsite import notebook, results
-from mhsite.page import page_paths, read
-from mhsite.source import DOCS, LANGUAGES, ROOT
+from mhsite.beside import notebook
+from mhsite.pages.page import page_paths, read
+from mhsite.stories import results
+from mhsite.stories.source import DOCS, LANGUAGES, ROOT
 
 from mhattn.lessons import data_file
 from mhattn.lessons.files import cache_folder

@@ -7,9 +7,9 @@ from urllib.parse import urljoin
 
 import pytest
 import torch
-from mhsite.page import read
-from mhsite.source import DOCS
-from mhsite.told import shown_section
+from mhsite.pages.page import read
+from mhsite.stories.source import DOCS
+from mhsite.stories.translation import shown_section
 from test_site import SIDES, address, each_language, html
 from visits import READ, VIOLATIONS, axe
 

@@ -8,7 +8,7 @@ import contextlib
 import functools
 from pathlib import Path
 
-from mhsite import katex
+from mhsite.pages import formulas
 from playwright.sync_api import TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
@@ -104,7 +104,7 @@ OF_COLOUR = {"runOnly": ["color-contrast", "link-in-text-block"]}
 @functools.cache
 def axe():
     """axe-core's script, as package-lock.json beside this file pins it."""
-    installed = katex.node_modules(Path(__file__).parent)
+    installed = formulas.node_modules(Path(__file__).parent)
     return (installed / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 

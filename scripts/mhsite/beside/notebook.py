@@ -1,0 +1,314 @@
+"""A page as a notebook and as a script: its prose, its code, and what the code gave."""
+
+from __future__ import annotations
+
+import ast
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from functools import cache
+from html import escape
+from typing import Any, NamedTuple
+
+import nbformat
+from nbformat import v4
+
+from mhsite.pages import cells, chapters, data, museum, release
+from mhsite.pages.page import Block, Page, Span, models_of, question_ids, with_spans
+from mhsite.stories import results
+from mhsite.stories.source import Section, SourceError
+
+ROLE = re.compile(r"\\(?:query|key|value|weights|output)(?![a-zA-Z])\s*")
+TOKEN = re.compile(r"\\(?:[a-zA-Z]+|.)|.", re.S)
+ATTRIBUTES = re.compile(r"\{ [.:#][^}]*\}")
+FROM = {
+    "en": "From [{url}]({url}): there are its pictures and all that moves. {state}.",
+    "zh": "本笔记本来自 [{url}]({url})，那里有全部图片和可以动手操作的部分。{state}。",
+}
+READS = {
+    "en": "Its code fetches {title} ({licence}), a file of {megabytes} MB, once.",
+    "zh": "代码会下载一次 {title}（{licence}），文件大小为 {megabytes} MB。",
+}
+TRY = {"en": "[Try it on the page]({})", "zh": "[在网页上动手试]({})"}
+
+
+class Code(NamedTuple):
+    """A section of the page; ``folded`` where the reader has to ask for it."""
+
+    section: Section
+    folded: bool
+
+
+def notebook(page: Page, home: str) -> str:
+    """The page as .ipynb, with what its code printed and drew; ``home`` is the site's address."""
+    made, runs = list(_head(page, home)), 0
+    for number, piece in enumerate(_pieces(page, home)):
+        if isinstance(piece, str):
+            made.append(_prose(f"cell-{number}", piece))
+        else:
+            runs += 1
+            cell = _code(f"cell-{number}", piece, page.language)
+            made.append(cell | {"execution_count": runs})
+    return _file(json.dumps(made))
+
+
+@cache
+def _file(cells: str) -> str:
+    whole = {
+        "cells": json.loads(cells),
+        "metadata": {
+            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "language_info": {"name": "python", "file_extension": ".py"},
+        },
+        "nbformat": v4.nbformat,
+        "nbformat_minor": v4.nbformat_minor,
+    }
+    whole = nbformat.from_dict(whole)
+    nbformat.validate(whole)  # once: each of v4's new_... would
+    return nbformat.writes(whole) + "\n"
+
+
+def _quiet(code: str) -> str:
+    """A notebook shows the value of a cell's last expression, unless a semicolon follows."""
+    last = ast.parse(code).body[-1]
+    if not isinstance(last, ast.Expr) or ast.unparse(last).startswith("print("):
+        return code
+    lines = code.split("\n")
+    line = lines[last.end_lineno - 1].encode()  # ast counts bytes
+    before, after = line[: last.end_col_offset], line[last.end_col_offset :]
+    lines[last.end_lineno - 1] = f"{before.decode()};{after.decode()}"
+    return "\n".join(lines)
+
+
+def _prose(name: str, text: str) -> dict[str, Any]:
+    return {"id": name, "metadata": {}, "source": text, "cell_type": "markdown"}
+
+
+def _code(name: str, piece: Code, language: str) -> dict[str, Any]:
+    """A section as a cell: hidden is the code that the page folds, never what it gave."""
+    drawn = results.drawn(piece.section)
+    outputs = list(_printed(piece.section))
+    if drawn:
+        outputs.append(_shown({"image/svg+xml": results.figure(drawn, language)}))
+    about = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]} if piece.folded else {}
+    cell = _prose(name, _quiet(piece.section.code.rstrip("\n")))
+    return cell | {"cell_type": "code", "metadata": about, "outputs": outputs}
+
+
+def _printed(section: Section) -> Iterator[dict[str, Any]]:
+    """What a section printed, its tables as tables."""
+    text, end = results.printed(section), 0
+    for match in cells.TABLE.finditer(text):
+        yield from _stream(text[end : match.start()])
+        table = cells.table(match[0].rstrip("\n"))
+        yield _shown({"text/html": table, "text/plain": match[0].rstrip("\n")})
+        end = match.end()
+    yield from _stream(text[end:])
+
+
+def _stream(text: str) -> Iterator[dict[str, Any]]:
+    if text:
+        yield {"output_type": "stream", "name": "stdout", "text": text}
+
+
+def _shown(data: dict[str, str]) -> dict[str, Any]:
+    return {"output_type": "display_data", "metadata": {}, "data": data}
+
+
+def _about(page: Page, home: str) -> Iterator[str]:
+    """Where a page's code is from, and what it needs: a line each."""
+    said = {"url": home + page.url, "state": release.state(page.language)}
+    yield FROM[page.language].format(**said)
+    for model in models_of(page):
+        yield READS[page.language].format(**vars(model))
+
+
+def _requirement(page: Page) -> str:
+    return release.requirement(*["models"] * bool(models_of(page)))
+
+
+def _head(page: Page, home: str) -> Iterator[dict[str, Any]]:
+    """The title, where it is from, and the cell that installs what the others need."""
+    yield _prose("about", "\n\n".join([f"# {page.headings[0].title}", *_about(page, home)]))
+    install = f'%pip install --quiet "{_requirement(page)}"'
+    cell = _prose("install", install) | {"cell_type": "code"}
+    yield cell | {"execution_count": None, "outputs": []}
+
+
+def script(page: Page, home: str) -> str:
+    """The page's code as a script in percent format, under the page's headings."""
+    about = [re.sub(r"\[.*?\]\((.*?)\)", r"\1", line) for line in _about(page, home)]
+    about = [page.headings[0].title, *about, f'python -m pip install "{_requirement(page)}"']
+    parts, titles, drawn = ["".join(f"# {line}\n" for line in about)], [], False
+    for block in page.walk():
+        if block.kind == "heading":
+            titles.append(block.title)
+        if block.kind == "include":
+            parts.append(" ".join(["# %%", " · ".join(titles)]).rstrip())
+            parts.append(block.section.code)
+            titles, drawn = [], drawn or bool(results.drawn(block.section))
+    if drawn:
+        parts.append("# %%\nimport matplotlib.pyplot as plt\n\nplt.show()\n")
+    return "\n".join(parts)
+
+
+def _pieces(page: Page, home: str) -> Iterator[str | Code]:
+    """The page's prose as Markdown that every notebook program reads, and its code between."""
+    prose = ""
+    for piece in _Plain(page, home).pieces(page.blocks):
+        if isinstance(piece, str):
+            prose += piece
+            continue
+        if cleaned := _clean(prose):
+            yield cleaned
+        yield piece
+        prose = ""
+    if cleaned := _clean(prose):
+        yield cleaned
+
+
+def _clean(prose: str) -> str:
+    return re.sub(r"\n{3,}", "\n\n", ATTRIBUTES.sub("", prose)).strip()
+
+
+def plain_tex(tex: str) -> str:
+    r"""A formula without the site's colours: ``\query{Q}`` is Q, in braces where it needs them."""
+    while match := ROLE.search(tex):
+        start = match.end()
+        if tex[start] == "{":
+            inside = _braced(tex, start)
+            end = start + len(inside) + 2
+        else:
+            inside = TOKEN.match(tex, start)[0]
+            end = start + len(inside)
+        before, after = tex[: match.start()], tex[end:]
+        takes = re.search(r"([\^_}]|\\[a-zA-Z]+)\s*$", before) or re.match(r"[\^_']", after)
+        if takes and not TOKEN.fullmatch(inside):
+            inside = f"{{{inside}}}"
+        elif re.search(r"\\[a-zA-Z]+$", before) and inside[:1].isalpha():
+            inside = " " + inside
+        if re.search(r"\\[a-zA-Z]+$", inside) and after[:1].isalpha():
+            inside += " "
+        tex = before + inside + after
+    return tex
+
+
+def _braced(tex: str, start: int) -> str:
+    """What stands between the brace at ``start`` and its end."""
+    depth = 0
+    for match in TOKEN.finditer(tex, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return tex[start + 1 : match.start()]
+    raise SourceError(f"{tex} has a brace without an end")
+
+
+class _Plain:
+    """A page's blocks in plain Markdown, with whole addresses."""
+
+    def __init__(self, page: Page, home: str):
+        self.page, self.home = page, home
+        self.given: set[str] = set()  # the figures whose code has come
+        self.anchor = ""  # of the last heading
+
+    def pieces(self, blocks: tuple[Block, ...], folded: bool = False) -> Iterator[str | Code]:
+        """``folded``: whether the reader has to unfold them."""
+        waiting: dict[str, list[str | Code]] = {}  # captions of figures whose code comes next
+        figure = ""
+        for number, block in enumerate(blocks):
+            if block.kind == "figure":
+                figure = block.value.split("figures/")[-1]
+                if self.comes_next(figure, blocks[number + 1 :]):
+                    waiting[figure] = []
+                elif figure not in self.given:
+                    yield f"![{block.title}]({self.home}figures/{figure})\n\n"
+                continue
+            made = self.written(block, folded)
+            if block.value == "caption" and figure in waiting:
+                waiting[figure] += made
+                continue
+            for piece in made:
+                yield piece
+                if isinstance(piece, Code) and (drawn := results.drawn(piece.section)):
+                    self.given.add(drawn)
+                    yield from waiting.pop(drawn, ())
+
+    def comes_next(self, figure: str, blocks: tuple[Block, ...]) -> bool:
+        """Is the code of a figure the next thing after it and its caption?"""
+        block = next((b for b in blocks if b.value != "caption" and b.text.strip()), None)
+        if block is None or block.kind not in ("include", "block"):
+            return False
+        inner = [block] if block.kind == "include" else Page(block.blocks).walk()
+        return any(results.drawn(b.section) == figure for b in inner if b.kind == "include")
+
+    def written(self, block: Block, folded: bool) -> Iterator[str | Code]:
+        if block.kind == "include":
+            yield Code(block.section, folded)
+        elif block.kind == "block":
+            yield from self.admonition(block, folded)
+        elif block.kind == "heading":
+            self.anchor = block.value
+            if len(block.mark) > 1:  # the title stands in the first cell
+                yield f"{block.mark} {with_spans(block.title, self.span)}\n"
+        elif block.kind == "prose":
+            yield with_spans(block.text, self.span, block.line)
+        elif block.kind == "math":
+            yield f"$$\n{plain_tex(block.value)}\n$$\n"
+        elif block.kind == "table" and block.value.startswith("museum "):
+            traps = museum.listed(block.value, self.page.language)
+            yield "".join(
+                f"- [{trap.plain_title}]({self.address(trap.target)})\n" for trap in traps
+            )
+        elif block.kind == "table":
+            text = data.table(block, self.page.language, lambda file: self.home + file)
+            yield with_spans(text, self.span) + "\n"
+        elif block.kind == "cards":
+            names = [name for _, found in chapters.listed(block, self.page) for name in found]
+            links = (data.to_page(name, self.page.language, self.address) for name in names)
+            yield "".join(f"- {link}\n" for link in links)
+        elif block.kind == "widget":
+            address = f"{self.home}{self.page.url}#{self.anchor}"
+            yield TRY[self.page.language].format(address) + "\n"
+        elif block.kind != "needs":
+            yield block.text
+
+    def admonition(self, block: Block, folded: bool) -> Iterator[str | Code]:
+        """Of a block that folds only prose is folded: cells stand under its title."""
+        folds = block.value == "details"
+        inside = list(self.pieces(block.blocks, folded or folds))
+        title = with_spans(block.title, self.span)
+        if folds and all(isinstance(piece, str) for piece in inside):
+            title = with_spans(block.title, self.in_html)
+            body = "".join(inside).strip()
+            name = question_ids(self.page).get(block.line) if block.is_question else None
+            start = f'<details class="question" id="{name}">' if name else "<details>"
+            inside = [f"{start}<summary>{title}</summary>\n\n{body}\n\n</details>\n"]
+        elif title:
+            yield f"**{title}**\n\n"
+        yield from inside
+
+    def in_html(self, span: Span) -> str:
+        if span.kind == "code":
+            return f"<code>{escape(span.text.strip('`').strip(), quote=False)}</code>"
+        return self.span(span)
+
+    def span(self, span: Span) -> str:
+        if span.kind == "math":
+            return f"${plain_tex(span.value)}$"
+        if span.kind == "citation":
+            works = data.bibliography()
+            return data.citation(span, self.page.language, lambda key: works[key]["url"])
+        if span.kind == "link" and not re.match("https?:", span.value):
+            return f"]({self.address(span.value)})"
+        return span.text
+
+    def address(self, target: str) -> str:
+        """The address on the site of what a link names as a page."""
+        path, hash_, anchor = target.partition("#")
+        file, mark, asked = path.partition("?")  # asked of a widget
+        page = self.page
+        if file:
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(page.name), file))
+            page = Page((), page.folder / name)
+        return self.home + page.url + mark + asked + hash_ + anchor

@@ -1,0 +1,167 @@
+"""What others show of the site: a page's card with its first figure, the icons, the feed.
+
+Cards are drawn with the one font that comes with matplotlib, which has no Chinese: a Chinese page's
+card is its figure without words.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import matplotlib
+import resvg_py
+from PIL import Image, ImageDraw, ImageFont
+
+from mhsite.beside import search
+from mhsite.pages import fragments
+from mhsite.pages.page import Page, read
+from mhsite.pages.settings import settings
+from mhsite.stories.source import DOCS
+
+CHANGES = "changes.md"  # has a section for each day: its id is the date
+SIZES = (32, 180, 192, 512)
+CARD = (1200, 630)
+FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+INK = "#1f1f1f"
+VARIABLE = re.compile(r"var\(--[\w-]+, ([^)]*)\)")
+TEXT = re.compile(r"<text.*?</text>", re.S)
+SQUARE = re.compile(
+    r'<path d="M(?P<x>\d+) (?P<y>\d+)h(?P<side>\d+)[^"]*"(?: fill-opacity="(?P<ink>[.\d]+)")?/>'
+)
+
+
+def files(pages: list[Page], language: str, figures: dict[str, str]) -> dict[str, bytes | str]:
+    """The icons, the manifest that lists them, and the cards of these pages.
+
+    ``figures`` holds the site's figures by their names, as SVG.
+    """
+    found: dict[str, bytes | str] = {f"assets/icons/{size}.png": icon(size) for size in SIZES}
+    icons = [{"src": f"{size}.png", "sizes": f"{size}x{size}"} for size in SIZES]
+    about = {"name": settings(language)["site_name"], "start_url": "../..", "display": "browser"}
+    found["assets/icons/site.webmanifest"] = json.dumps(about | {"icons": icons})
+    for page in pages:
+        title = search.words(page.headings[0].title, "en") if language == "en" else ""
+        figure = figures.get(fragments.picture(page).removeprefix("figures/"), "")
+        found[f"assets/cards/{page.url.replace('/', '-')}card.png"] = card(title, figure)
+    return found
+
+
+@cache
+def icon(size: int) -> bytes:
+    """The logo in a square of this many pixels, on white."""
+    image = Image.new("RGB", (size, size), "white")
+    _logo(image, 0, 0, size)
+    return _png(image)
+
+
+@cache
+def card(title: str, figure: str = "") -> bytes:
+    """A page's title above its figure; of a page without one, the title beside the logo."""
+    image = Image.new("RGB", CARD, "white")
+    if not figure and not title:
+        _logo(image, 360, 75, 480)
+        return _png(image)
+    left, width = (60, 1080) if figure else (410, 740)
+    lines = _lines(title, font := _font(52 if figure else 60), width)
+    draw = ImageDraw.Draw(image)
+    draw.multiline_text((left, 40 if figure else 190), "\n".join(lines), INK, font, spacing=16)
+    if figure:
+        _draw(image, figure, 50 + 74 * len(lines), bool(title))
+        _logo(image, 1100, 560, 50)
+    else:
+        _logo(image, 60, 165, 300)
+        draw.text((410, 540), settings()["site_name"], "#666666", _font(30))
+    return _png(image.quantize(64, Image.Quantize.FASTOCTREE))
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    return ImageFont.truetype(str(FONT), size)
+
+
+def _lines(title: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
+    """The title's words in lines that are no wider than this."""
+    lines: list[str] = []
+    for word in title.split():
+        if lines and font.getlength(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _draw(image: Image.Image, figure: str, top: int, words: bool) -> None:
+    """Draw a figure of the site below ``top``, as large as it fits; of a tall one its head."""
+    figure = VARIABLE.sub(r"\1", figure if words else TEXT.sub("", figure))
+    width, height = map(float, re.search(r'viewBox="\S+ \S+ ([^"]*)"', figure)[1].split())
+    room = CARD[1] - 30 - top
+    zoom = min(1000 / width, max(room / height, 500 / width))
+    size = f' color="{INK}" width="{zoom * width:.0f}" height="{zoom * height:.0f}"'
+    png = resvg_py.svg_to_bytes(
+        svg_string=re.sub(r' width="[^"]*"', size, figure, count=1),
+        skip_system_fonts=True,
+        font_files=[str(FONT)],
+        sans_serif_family="DejaVu Sans",
+    )
+    drawn = Image.open(io.BytesIO(png))
+    place = (CARD[0] - drawn.width) // 2, top + max(0, room - drawn.height) // 2
+    image.paste(drawn, place, drawn)
+
+
+def _logo(image: Image.Image, left: int, top: int, size: int) -> None:
+    """Draw docs/assets/logo.svg, which consists of squares."""
+    text = (DOCS / "assets" / "logo.svg").read_text(encoding="utf-8")
+    ink = Image.new("RGBA", image.size)
+    draw, unit = ImageDraw.Draw(ink), size / 24
+    colour = re.search(r'fill="(#\w+)"', text)[1]
+    for square in SQUARE.finditer(text):
+        x, y = left + int(square["x"]) * unit, top + int(square["y"]) * unit
+        side = int(square["side"]) * unit
+        fill = colour + f"{round(255 * float(square['ink'] or 1)):02x}"
+        draw.rectangle((round(x), round(y), round(x + side) - 1, round(y + side) - 1), fill)
+    image.paste(ink, mask=ink)
+
+
+def _png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return file.getvalue()
+
+
+def changes(page: Page) -> Iterator[tuple[str, str, str]]:
+    """Date, title and words of each section of the page of changes."""
+    said: list[str] = []
+    for block in reversed(list(page.walk())):
+        if block.kind == "heading" and block.mark == "##":
+            told = search.words("\n".join(reversed(said)), page.language)
+            yield block.value, block.title, " ".join(told.split())
+            said = []
+        else:
+            said.append(block.text)
+
+
+def feed(language: str, home: str) -> dict[str, str]:
+    """The page of changes, where there is one, as an Atom feed, the newest entry first."""
+    if not (path := DOCS / language / CHANGES).is_file():
+        return {}
+    page = read(path)
+    found = sorted(changes(page), reverse=True)
+    url = escape(f"{home}{page.url}")
+    entries = "".join(
+        f'<entry><id>{url}#{date}</id><title>{escape(title)}</title><link href="{url}#{date}"/>'
+        f"<updated>{date}T00:00:00Z</updated><summary>{escape(told)}</summary></entry>\n"
+        for date, title, told in found
+    )
+    text = (
+        f'<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom" '
+        f'xml:lang="{"zh-Hans" if language == "zh" else language}"><id>{url}</id>\n'
+        f"<title>{escape(settings(language)['site_name'])}</title><author><name>The mhattn "
+        f'developers</name></author><link href="{url}"/><link rel="self" href="{home}feed.xml"/>\n'
+        f"<updated>{found[0][0]}T00:00:00Z</updated>\n{entries}</feed>\n"
+    )
+    return {"feed.xml": text}

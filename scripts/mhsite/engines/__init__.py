@@ -1,0 +1,6 @@
+"""Who renders the pages, and when.
+
+- `build`: what is done around them, whichever engine it is; `publish`: the site appears whole.
+- `with_mkdocs`: what MkDocs alone needs; `serve`: what `mkdocs serve` shows while stories run.
+- `with_zensical`: the same site by MkDocs's successor.
+"""

@@ -1,0 +1,13 @@
+"""Pages: what stands in their Markdown, and the HTML that it becomes.
+
+- `page`: a page, parsed once into blocks and spans; `settings`: what mkdocs.yml says.
+- `extension`: the Python-Markdown extension that replaces each block by its HTML.
+- `cells`: code with what it printed; `fragments`: figures, widgets, what a page offers; `formulas`:
+  mathematics by KaTeX; `phone_figures`: letters of figures on a phone.
+- `data`: tables, bibliography, glossary, known models; `measured`: tables of measurements, with
+  `devices` beside each other; `runs`: what was trained beforehand.
+- `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference.
+- `museum`: every silent mistake of the pages; `traps` finds them.
+- `calculator`: its form, and `javascript`: the formulas of the package for its script.
+- `notices`: how the stories ran here; `release`: which state of the project a site is.
+"""

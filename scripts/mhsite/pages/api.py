@@ -1,0 +1,43 @@
+"""What the reference says of the package's modules, read from their source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import griffe
+
+from mhsite.pages import cells
+from mhsite.stories.source import ROOT, of_file
+
+
+def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
+    """What a module is about; then an entry for each of its functions, classes and methods.
+
+    What they do is said in English alone.
+    """
+    module = _module(cells.module_of(name))
+    said = language == "en"
+    yield about(module) if said else ""
+    for member in members(module):
+        yield f"#{member.path}", member.name, about(member) if said else ""
+
+
+@of_file
+def _module(path: Path) -> griffe.Module:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    return griffe.visit(name, path, path.read_text(encoding="utf-8"))
+
+
+def members(parent: griffe.Object) -> Iterator[griffe.Object]:
+    for member in parent.members.values():
+        named = not member.is_alias and not member.name.startswith("_")
+        if member.has_docstring and named and member.is_public:
+            yield member
+            yield from members(member) if member.is_class else ()
+
+
+def about(member: griffe.Object) -> str:
+    """The first paragraph of a docstring."""
+    said = member.docstring.value if member.docstring else ""
+    return said.partition("\n\n")[0].replace("`", "")

@@ -1,0 +1,130 @@
+"""The way through the chapters: the road, its steps, and a card for each page of a section.
+
+All of it comes from the nav of mkdocs.yml and from the pages, in the language of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from html import escape
+
+from mhsite.pages import data, fragments
+from mhsite.pages.page import Block, Page, read
+from mhsite.pages.settings import settings
+from mhsite.stories.source import DOCS, SourceError
+
+Address = Callable[[str], str]
+
+AFTER = {"en": ("after the course", "after {}", ", "), "zh": ("读完入门课即可", "先读：{}", "、")}
+PLACE = {"en": "Page {} of {} of the course", "zh": "入门课，第 {} / {} 页"}
+COURSE = {"en": "The course", "zh": "入门课"}
+SECTIONS = {"en": "On this page", "zh": "本页内容"}
+QUESTIONS = {"en": "All questions", "zh": "全部问题"}
+INDEX = "index.md"
+
+
+def listed(block: Block, page: Page) -> list[tuple[str, list[str]]]:
+    """The pages that ``<!-- cards … -->`` names, by groups with their titles.
+
+    ``road`` is the road. No name at all means the section whose first page this is.
+    """
+    if block.value.strip() == "road":
+        return [("", data.road(page.language))]
+    if block.value:
+        return [("", [f"{name}.md" for name in block.value.split()])]
+    found: list[tuple[str, list[str]]] = []
+    for item in _section(page):
+        ((title, below),) = item.items()
+        if not isinstance(below, str):
+            found.append((title, list(data.names_in(below))))
+        elif found and not found[-1][0]:
+            found[-1][1].append(below)
+        else:
+            found.append(("", [below]))
+    return found
+
+
+def cards(block: Block, page: Page, address: Address) -> Iterator[str]:
+    """The cards of the pages that a block names: headings, and lists in HTML."""
+    kind = "ol" if block.value.strip() == "road" else "ul"
+    for title, names in listed(block, page):
+        if title:
+            yield f"## {title} {{ #about-{names[0].removesuffix('.md')} }}"
+        shown = "".join(_card(name, page, address) for name in names)
+        ticks = fragments.script("road", address) if kind == "ol" else ""
+        yield f'<{kind} class="mh-cards">{shown}</{kind}>{ticks}'
+
+
+def _section(page: Page) -> list:
+    """What stands in the nav under the title whose first page this is."""
+    for item in settings(page.language)["nav"]:
+        (below,) = item.values() if isinstance(item, dict) else [item]
+        if not isinstance(below, str) and next(data.names_in(below)) == page.name:
+            return below[1:]
+    raise SourceError(f"{page.name} is not the first page of a section of the nav")
+
+
+def _card(name: str, page: Page, address: Address) -> str:
+    path = DOCS / page.language / name
+    if not path.is_file():
+        raise SourceError(f"there is no page {name}")
+    about = read(path)
+    parts = [fragments.time(about), after(about)]
+    said = " · ".join(filter(None, parts))
+    link = f'<a href="{fragments.url(about, address)}">{_picture(about, address)}'
+    title = f"<b>{escape(data.title(name, page.language))}</b></a>"
+    told = f"<p>{escape(data.description(name, page.language))}</p><small>{said}</small>"
+    return f"<li>{link}{title}{told}</li>"
+
+
+def _picture(page: Page, address: Address) -> str:
+    name = fragments.picture(page)
+    return f'<img src="{address(name)}" alt="" loading="lazy">' if name else ""
+
+
+def after(page: Page) -> str:
+    """Which pages behind the road one reads before, of a page behind it."""
+    first = data.road(page.language)
+    if page.name in first or fragments.is_looked_up(page):
+        return ""
+    free, then, comma = AFTER[page.language]
+    needed = [data.title(name, page.language) for name in page.needs if name not in first]
+    return then.format(comma.join(needed)) if needed else free
+
+
+def steps(page: Page, address: Address) -> str:
+    """Where a page of the road stands on it, and the way to the others."""
+    names = data.road(page.language)
+    if page.name not in names:
+        return ""
+    here = names.index(page.name)
+    links = []
+    for number, name in enumerate(names):
+        mark = ' aria-current="step"' if number == here else ""
+        title = escape(data.title(name, page.language))
+        url = fragments.url(read(DOCS / page.language / name), address)
+        links.append(f'<li><a href="{url}" title="{title}"{mark}>{number + 1}</a></li>')
+    said = PLACE[page.language].format(here + 1, len(names))
+    label = f'aria-label="{COURSE[page.language]}"'
+    made = f'<nav class="mh-road" {label}><span>{said}</span><ol>{"".join(links)}</ol></nav>'
+    return made + fragments.script("road", address)
+
+
+def hidden(name: str) -> list[str]:
+    """What of the theme's frame isn't shown: cards are the way from the home page."""
+    return ["navigation", "toc"] if name == INDEX else []
+
+
+def contents(page: Page) -> str:
+    """A page's sections, folded, for screens on which no column has them; Markdown.
+
+    Of the page of questions all questions, unfolded, for every screen.
+    """
+    asked = page.name == "questions.md"
+    found = [block for block in page.headings if block.mark in ("##", "###" if asked else "")]
+    if len(found) < 3 or page.name == INDEX:
+        return ""
+    title, kind = (QUESTIONS, "mh-questions") if asked else (SECTIONS, "mh-contents")
+    options = f"    open: {asked}\n    attrs: {{class: {kind}}}\n"
+    lines = (f"{'    ' * (len(b.mark) - 2)}- [{b.title}](#{b.value})\n" for b in found)
+    return f"/// details | {title[page.language]}\n{options}\n{''.join(lines)}///\n\n"

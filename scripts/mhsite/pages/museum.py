@@ -1,0 +1,174 @@
+"""The museum: every silent mistake of the pages, by kind, from the traps where they stand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html import escape, unescape
+
+from mhsite.pages import data, fragments
+from mhsite.pages.page import Span, read, spans, with_spans
+from mhsite.pages.traps import FILE, Trap, kinds, outcome, pair, traps
+from mhsite.stories.source import DOCS, LANGUAGES, SourceError
+
+PAGE = "museum.md"
+DOCTOR = "doctor.md"
+TITLED = re.compile(r"#+ .*\{ #([\w-]+) \}")
+ROW = re.compile(r"\| `([\w-]+)` \|")
+SIDES = {"en": ("wrong", "right"), "zh": ("错误", "正确")}
+CHECK = {"en": "check: ", "zh": "检查项："}
+SEEN = {"en": "seen in ", "zh": "实例："}
+BETWEEN = {"en": (": ", " "), "zh": ("：", "")}
+COMMA = {"en": ", ", "zh": "、"}
+STOP = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])(?![）”])")
+KEPT = re.compile("\0(\\d+)\0")
+ALONE = {
+    "en": re.compile(r"^(?!The test\b|Its test\b|\(|But |Because |Here ).*\.\)?$"),
+    "zh": re.compile(r"^(?!测试|检验|（|可是|但|因为|不行|下面).*。）?$"),
+}
+LONG = {"en": 170, "zh": 75}  # letters of what is said of an entry
+LINKED = re.compile("\\[([^\\[\\]]*)\1")
+SIGNS = {r"\infty": "∞", r"\le": "≤", r"\times": "×", r"\cdot": "·", r"\,": " ", "-": "−"}
+SMALL = re.compile(r"[^\\^{}&]+")  # a formula that needs no typesetting
+STRONG = re.compile(r"\*+([^*]+)\*+")
+THREAD = re.compile(r"https://github\.com/[\w.-]+/([\w.-]+)/(?:issues|pull|discussions)/(\d+)")
+
+
+def html(value: str, language: str, address: Callable[[str], str]) -> str:
+    """What ``<!-- museum KIND -->`` becomes; of ``<!-- museum kinds -->``, links to all of them."""
+    if value == "museum kinds":
+        return _kinds(language)
+    english = traps(LANGUAGES[0])
+    made = "".join(
+        entry(trap, english[trap.key], kinds()[value.partition(" ")[2]][trap.key], address)
+        for trap in listed(value, language)
+    )
+    return f'<div class="mh-museum" data-search-exclude>{made}</div>'
+
+
+def listed(value: str, language: str) -> list[Trap]:
+    """The traps of a kind; of the list of kinds, none."""
+    kind = value.partition(" ")[2]
+    if kind == "kinds":
+        return []
+    if kind not in kinds():
+        raise SourceError(f"docs/data/museum.toml has no [{kind}]")
+    found = traps(language)
+    if strange := [key for key in kinds()[kind] if key not in found]:
+        raise SourceError(f"no page has the trap {strange[0]}", FILE)
+    return [found[key] for key in kinds()[kind]]
+
+
+def _kinds(language: str) -> str:
+    titles = {h.value: h.title for h in read(DOCS / language / PAGE).headings}
+    links = [
+        f'<a href="#{kind}">{escape(titles[kind])}</a> {len(entries)}'
+        for kind, entries in kinds().items()
+    ]
+    return f'<p class="mh-kinds">{" · ".join(links)}</p>'
+
+
+def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) -> str:
+    """One mistake: its name, both sides with what came out, the check, where it was seen."""
+    language = trap.page.language
+    if not (code := pair(trap, english, said))[0]:
+        raise SourceError(f"{trap.key} has no wrong lines", FILE)
+    came = outcome(trap, english, said)
+    if not came:
+        raise SourceError(f"{trap.key} has no result", FILE)
+    sides = "".join(
+        _side(name, SIDES[language][i], code[i], came[i] if i < len(came) else None, language)
+        for i, name in enumerate(("wrong", "right"))
+    )
+    link = fragments.url(trap.page, address) + trap.target.removeprefix(trap.page.name)
+    return (
+        f'<div id="{trap.key.replace(":", "-")}"><p><a href="{link}">{_prose(trap.title)}</a>'
+        f"{_notes(trap, said, address)}</p>{_about(trap)}{sides}</div>"
+    )
+
+
+def _side(name: str, word: str, code: str, came: tuple[str, str] | None, language: str) -> str:
+    if not code and not came:
+        return ""
+    lines = f"<code>{escape(code, quote=False)}</code>" if code else ""
+    head, result = came or ("", "")
+    text = f"{head}{BETWEEN[language][0]}{result}" if head else result
+    given = f"<samp>{escape(text, quote=False)}</samp>" if result else ""
+    return f'<div class="mh-{name}"><b>{word}</b>{lines}{given}</div>'
+
+
+def _prose(text: str, *, small: bool = False) -> str:
+    """A title or a sentence in HTML: of a link its words; small formulas as one types them."""
+
+    def write(span: Span) -> str:
+        if span.kind == "math":
+            tex = unescape(span.value)
+            return f"<i>{_typed(tex)}</i>" if small else fragments.formula(tex, display=False)
+        code = f"<code>{span.text.strip('`')}</code>"
+        return {"code": code, "citation": "", "link": "\1"}[span.kind]
+
+    plain = with_spans(escape(text, quote=False), write)
+    return STRONG.sub(r"<em>\1</em>", LINKED.sub(r"\1", plain))
+
+
+def _about(trap: Trap) -> str:
+    """What is wrong, in the trap's own words: its first sentences that stand by themselves."""
+    language, prose = trap.page.language, trap.block.blocks[0].text
+    kept: list[str] = []  # a stop within code ends no sentence
+
+    def keep(span: Span) -> str:
+        kept.append(span.text)
+        return f"\0{len(kept) - 1}\0"
+
+    said: list[str] = []
+    for sentence in STOP.split(" ".join(with_spans(prose, keep).split())):
+        whole = KEPT.sub(lambda match: kept[int(match[1])], sentence).strip()
+        if said and len("".join(said) + whole) > LONG[language]:
+            break
+        if not ALONE[language].search(whole) or not all(map(_is_small, spans(whole))):
+            if said:
+                break
+            continue
+        said.append(whole)
+    return f"<p>{_prose(BETWEEN[language][1].join(said), small=True)}</p>" if said else ""
+
+
+def _is_small(span: Span) -> bool:
+    return span.kind != "math" or bool(SMALL.fullmatch(_typed(span.value)))
+
+
+def _typed(tex: str) -> str:
+    """A formula as one types it."""
+    for name, sign in SIGNS.items():
+        tex = tex.replace(name, sign)
+    return tex
+
+
+def _notes(trap: Trap, said: dict, address: Callable[[str], str]) -> str:
+    """The check that finds it, and the public threads that the trap's text cites."""
+    language, notes = trap.page.language, []
+    if "check" in said:
+        doctor = read(DOCS / language / DOCTOR)
+        link = f"{fragments.url(doctor, address)}#{sections_of_checks(language)[said['check']]}"
+        notes.append(f'{CHECK[language]}<a href="{link}">{said["check"]}</a>')
+    if threads := list(filter(None, map(_thread, dict.fromkeys(trap.cited)))):
+        notes.append(SEEN[language] + COMMA[language].join(threads))
+    return f" <small>{' · '.join(notes)}</small>" if notes else ""
+
+
+def sections_of_checks(language: str) -> dict[str, str]:
+    """Of each check of the doctor's, the section of its page whose table has it."""
+    found, section = {}, ""
+    for line in (DOCS / language / DOCTOR).read_text(encoding="utf-8").splitlines():
+        if heading := TITLED.match(line):
+            section = heading[1]
+        elif (row := ROW.match(line)) and section.startswith("checks-"):
+            found[row[1]] = section
+    return found
+
+
+def _thread(key: str) -> str:
+    """A link to a public issue or pull request; of other works, nothing."""
+    address = data.bibliography()[key]["url"]
+    found = THREAD.fullmatch(address)
+    return f'<a href="{address}">{found[1]}#{found[2]}</a>' if found else ""

@@ -1,0 +1,93 @@
+"""What stories trained beforehand, docs/data/runs/<story>.json: see `measuring.runs`."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from mhsite.stories import fingerprints
+from mhsite.stories.source import DOCS, STORIES, SourceError, sections
+
+FOLDER = DOCS / "data" / "runs"
+ORIGIN = {
+    "en": "Run beforehand with {seeds} seeds ({date}, Python {python}, torch {torch}, {device}); "
+    "whoever builds this page runs one of them again and compares. [All numbers]({data})",
+    "zh": "用 {seeds} 个随机种子预先运行（{date}，Python {python}，torch {torch}，{device}）；"
+    "每次构建本页都会重新运行其中一个并比对。[全部数据]({data})",
+}
+STALE = {
+    "en": " **The code has changed since these runs.**",
+    "zh": "**这些结果得出之后，代码又有改动。**",
+}
+
+
+def path_of(story: str) -> Path:
+    return FOLDER / f"{story}.json"
+
+
+def filed(story: str) -> dict[str, dict]:
+    """What is filed for a story: of each function its seeds, where it ran, code and values."""
+    path = path_of(story)
+    return json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
+
+
+def published() -> dict[str, Path]:
+    """All files under their addresses."""
+    return {f"data/runs/{path.name}": path for path in sorted(FOLDER.glob("*.json"))}
+
+
+def text(story: str) -> str:
+    """A story's code, all sections."""
+    path = STORIES / f"{story}.pycon"
+    if not path.is_file():
+        raise SourceError(f"there is no story {path}")
+    return "\n".join(section.code for section in sections(path).values())
+
+
+def code(story: str, name: str) -> str:
+    """What has to run before a function of a story can be called."""
+    try:
+        statements = fingerprints.needed(text(story), name)
+    except KeyError:
+        path = STORIES / f"{story}.pycon"
+        raise SourceError(f"nothing defines {name} in this story", path) from None
+    return "\n".join(ast.unparse(node) for node in statements)
+
+
+def fingerprint(story: str, name: str) -> str:
+    return fingerprints.fingerprint(text(story), name)
+
+
+def is_stale(story: str, name: str) -> bool:
+    """Whether the code is another than that which ran."""
+    return filed(story)[name]["code"] != fingerprint(story, name)
+
+
+def write(story: str, found: dict[str, dict]) -> Path:
+    """One seed a line; the file appears whole or not at all."""
+    told = [_told(name, run) for name, run in sorted(found.items())]
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    draft = FOLDER / f".{story}.{os.getpid()}"
+    whole = '{\n  "runs": {\n' + ",\n".join(told) + "\n  }\n}\n"
+    draft.write_text(whole, encoding="utf-8", newline="\n")
+    return draft.replace(path_of(story))
+
+
+def _told(name: str, run: dict) -> str:
+    head = [f"      {json.dumps(k)}: {json.dumps(v)}" for k, v in run.items() if k != "values"]
+    values = ",\n        ".join(json.dumps(each) for each in run["values"])
+    lines = ",\n".join([*head, f'      "values": [\n        {values}\n      ]'])
+    return f"    {json.dumps(name)}: {{\n{lines}\n    }}"
+
+
+def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
+    """``<!-- runs STORY:NAME -->``: what its numbers were made with."""
+    story, _, name = asked.partition(":")
+    if name not in (found := filed(story)):
+        raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
+    data = url(f"data/runs/{story}.json")
+    said = ORIGIN[language].format(**found[name] | {"data": data})
+    return said + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"

@@ -1,12 +1,14 @@
 """Experiments of stories that train too long for a build: run beforehand, for several seeds.
 
 A story's ``def name(seed)`` trains and returns nested lists of numbers. What it gave for each seed
-is filed, with the hash of its code; the story reads that and computes one of them again.
+is filed, with the hash of its code; the story reads that. Tests run one seed again and compare.
 """
 
 from __future__ import annotations
 
+import math
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,10 @@ def run(story: str, name: str, seeds: int) -> Path:
     Raises:
         SourceError: if the story has no such function, or it returns anything but numbers.
     """
-    with_torch.prepare("cpu")
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(runs.code(story, name), f"{story}.pycon", "exec"), namespace)
+    function = _function(story, name)
     values = []
     for seed in tqdm(range(seeds), desc=f"{story}:{name}", disable=None):
-        values.append(_numbers(namespace[name](seed), f"{story}:{name}"))
+        values.append(_numbers(function(seed), f"{story}:{name}"))
     found = {
         "seeds": seeds,
         "date": datetime.now(UTC).date().isoformat(),
@@ -44,6 +44,42 @@ def run(story: str, name: str, seeds: int) -> Path:
         "values": values,
     }
     return runs.write(story, runs.filed(story) | {name: found})
+
+
+def difference(asked: str, seed: int, relative: float = 0.0) -> float:
+    """Run ``story:name`` with one seed again: the most by which a number differs from the filed.
+
+    Args:
+        asked: the story and its function.
+        seed: one of those that are filed.
+        relative: by which share of the filed number it may differ besides.
+
+    Raises:
+        SourceError: if nothing is filed for this seed.
+    """
+    story, _, name = asked.partition(":")
+    filed = runs.filed(story).get(name, {"values": []})["values"]
+    if not 0 <= seed < len(filed):
+        raise SourceError(f"{asked}: nothing is filed for the seed {seed}")
+    return _difference(_numbers(_function(story, name)(seed), asked), filed[seed], relative)
+
+
+def _difference(now: Any, filed: Any, relative: float) -> float:
+    if isinstance(now, list) and isinstance(filed, list) and len(now) == len(filed):
+        return max(
+            (_difference(*pair, relative) for pair in zip(now, filed, strict=True)), default=0.0
+        )
+    if isinstance(now, list) or isinstance(filed, list):
+        return math.inf  # it returns lists of another form
+    return abs(now - filed) - relative * abs(filed)
+
+
+def _function(story: str, name: str) -> Callable[[int], Any]:
+    """A story's function, with all that its code needs, in a process that does nothing else."""
+    with_torch.prepare("cpu")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(runs.code(story, name), f"{story}.pycon", "exec"), namespace)
+    return namespace[name]
 
 
 def _numbers(value: Any, name: str) -> Any:

@@ -1,7 +1,12 @@
 """What was run beforehand: the code behind it is known, and pages say when that has changed."""
 
-import ast
+import functools
 import json
+import math
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import measure
 import pytest
@@ -9,9 +14,10 @@ from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
 from mhsite.stories import fingerprints
-from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError
+from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
 FILED = [(path.stem, name) for path in runs.published().values() for name in runs.filed(path.stem)]
+TOLERANCES = tomllib.loads((Path(__file__).parent / "tolerances.toml").read_text("utf-8"))
 each_run = pytest.mark.parametrize(("story", "name"), FILED)
 
 CODE = '''\
@@ -141,6 +147,8 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     assert len({value[0][0] for value in filed["values"]}) == 3
     assert run(monkeypatch, "toy:") == 0
     assert runs.filed("toy")["trained"]["values"] == filed["values"]
+    assert run(monkeypatch, "toy:trained", "--again", "2") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "toy:trained, seed 2: 0"
     for language in LANGUAGES:
         said = runs.markdown("toy:trained", language, str)
         assert "3 " in said
@@ -148,6 +156,11 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
         assert runs.STALE[language] not in said
     text = story.read_text(encoding="utf-8").replace("2.0", "3.0")
     story.write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "toy:trained", "--again", "2") == 0
+    half = filed["values"][2][0][0] / 2  # of the random number twice
+    difference = float(capsys.readouterr().out.split()[-1])
+    assert difference == pytest.approx(half, rel=0.01)
+    assert measuring_runs.difference("toy:trained", 2, relative=0.4) == pytest.approx(half / 5)
     for language in LANGUAGES:
         assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
     with pytest.raises(SourceError, match=r"no 'other' in docs/data/runs/toy\.json"):
@@ -161,6 +174,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
         ("toy:", "nothing is filed for this story"),
         ("nosuch:trained --seeds 3", "there is no story"),
         ("toy:nosuch --seeds 3", "nothing defines nosuch in this story"),
+        ("toy:trained --again 0", "toy:trained: nothing is filed for the seed 0"),
     ],
 )
 def test_what_cannot_be_run_is_refused(story, monkeypatch, capsys, asked, message):
@@ -168,6 +182,20 @@ def test_what_cannot_be_run_is_refused(story, monkeypatch, capsys, asked, messag
         run(monkeypatch, *asked.split())
     assert message in capsys.readouterr().err
     assert not (story.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("now", "filed", "differ"),
+    [
+        ([1, [2.0, 3]], [1, [2.5, 3]], 0.5),
+        ([[1.0], 7], [[1.0], 4], 3),
+        ([1, 2], [1, 2], 0),
+        ([1, 2], [1, 2, 3], math.inf),
+        ([1], [[1]], math.inf),
+    ],
+)
+def test_the_largest_difference_of_nested_lists(now, filed, differ):
+    assert measuring_runs._difference(now, filed, 0.0) == differ
 
 
 @pytest.mark.parametrize("value", [None, [1, "2"], [float("nan")], [True], {"a": 1}])
@@ -180,25 +208,60 @@ def test_only_numbers_are_filed(value):
 
 
 @each_run
-def test_a_filed_run_is_of_todays_code_and_run_again_in_part(story, name):
-    """By the story itself, which compares."""
-    code = runs.text(story)
+def test_a_filed_run_is_of_todays_code_and_its_story_reads_it(story, name):
     command = f"python scripts/measure.py {story}:{name}"
     assert not runs.is_stale(story, name), f"its code has changed; run it again: {command}"
-    assert f'data_file("runs/{story}.json")' in code
-    before = runs.code(story, name)
-    parts = [node.name for node in ast.parse(before).body if isinstance(node, ast.FunctionDef)]
-    again = [part for part in parts if code.count(f"{part}(") > before.count(f"{part}(")]
-    assert again, "it is called once more, or a function that it needs"
+    assert f'data_file("runs/{story}.json")' in runs.text(story)
     assert len(runs.filed(story)[name]["values"]) == runs.filed(story)[name]["seeds"] >= 3
+
+
+def test_every_filed_run_has_a_tolerance():
+    """In tolerances.toml, with which the tests below compare."""
+    assert sorted(TOLERANCES) == sorted(f"{story}:{name}" for story, name in FILED)
+
+
+def commit_number():
+    """Another number for each commit, the same for all test processes; 0 without git."""
+    command = ["git", "rev-parse", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    return int(done.stdout.strip() or "0", 16)
+
+
+def run_again(story, name):
+    """With a seed that the commit draws, in a process of its own: it sets what torch does."""
+    seed = commit_number() // len(FILED) % runs.filed(story)[name]["seeds"]
+    absolute, relative = TOLERANCES[f"{story}:{name}"]
+    asked = [f"{story}:{name}", "--again", str(seed), "--relative", str(relative)]
+    command = [sys.executable, ROOT / "scripts" / "measure.py", *asked]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    difference = float(done.stdout.split()[-1])
+    assert difference <= absolute, f"{story}:{name} with the seed {seed} differs by {difference}"
+
+
+@pytest.mark.slow
+def test_one_filed_run_is_run_again(trained):
+    """The commit draws which."""
+    run_again(*FILED[commit_number() % len(FILED)])
+
+
+@pytest.mark.nightly
+@each_run
+def test_each_filed_run_is_run_again(story, name, trained):
+    run_again(story, name)
 
 
 @each_run
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_page_says_where_a_filed_run_comes_from(story, name, language):
+    assert f"runs {story}:{name}" in tables_of(language)
+
+
+@functools.cache
+def tables_of(language):
+    """What all pages of a language show from data."""
     pages = [read(DOCS / language / page) for page in page_paths(language)]
-    tables = {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
-    assert f"runs {story}:{name}" in tables
+    return {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
 
 
 def test_every_file_belongs_to_a_story():

@@ -13,11 +13,13 @@ from mhsite.stories.source import DOCS, STORIES, SourceError, sections
 
 FOLDER = DOCS / "data" / "runs"
 ORIGIN = {
-    "en": "Run beforehand with {seeds} seeds ({date}, Python {python}, torch {torch}, {device}); "
-    "whoever builds this page runs one of them again and compares. [All numbers]({data})",
-    "zh": "用 {seeds} 个随机种子预先运行（{date}，Python {python}，torch {torch}，{device}）；"
-    "每次构建本页都会重新运行其中一个并比对。[全部数据]({data})",
+    "en": "Run beforehand with {seeds} ({date}, Python {python}, torch {torch}, {device}). "
+    "Building this page only reads the results; every night a test runs the code again with one of "
+    "these seeds, and compares. [All numbers]({data})",
+    "zh": "用{seeds}预先运行（{date}，Python {python}，torch {torch}，{device}）。"
+    "构建本页只读取这些结果；每晚的测试会取其中一个种子重新运行代码，并与结果比对。[全部数据]({data})",
 }
+SEEDS = {"en": ("one seed", "{} seeds"), "zh": (" 1 个随机种子", " {} 个随机种子")}
 STALE = {
     "en": " **The code has changed since these runs.**",
     "zh": "**这些结果得出之后，代码又有改动。**",
@@ -89,5 +91,7 @@ def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
     data = url(f"data/runs/{story}.json")
-    said = ORIGIN[language].format(**found[name] | {"data": data})
-    return said + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"
+    one, several = SEEDS[language]
+    seeds = one if found[name]["seeds"] == 1 else several.format(found[name]["seeds"])
+    origin = ORIGIN[language].format(**found[name] | {"data": data, "seeds": seeds})
+    return origin + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"

@@ -8,7 +8,7 @@ scripts/measuring; with names, only those, where `variants` is all whose names b
 `python scripts/measure.py STORY:FUNCTION --seeds 5` runs an experiment that trains too long
 for a build, `def FUNCTION(seed)` of that story, for the seeds 0 to 4, and files what it returns in
 docs/data/runs/STORY.json; `STORY:` runs all that are filed there again. `STORY:FUNCTION --again 3`
-files nothing: it runs the seed 3 again and prints the largest difference from what is filed.
+files nothing: it runs the seed 3 again and prints the largest differences from what is filed.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def main() -> int:
         stories = [name for name in options.names if ":" in name]
         names = [name for asked in options.names if ":" not in asked for name in like(asked, there)]
         for asked in stories if options.again is not None else []:
-            difference = runs.difference(asked, options.again, options.relative)
-            print(f"{asked}, seed {options.again}: {difference:.3g}")
+            gaps = runs.differences(asked, options.again, options.relative)
+            print(f"{asked}, seed {options.again}: numbers {gaps[0]:.3g} weights {gaps[1]:.3g}")
         for asked in stories if options.again is None else []:
             print(f"filed {runs.again(asked, options.seeds).name}")
     except (SourceError, ValueError) as error:

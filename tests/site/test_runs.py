@@ -10,13 +10,15 @@ from pathlib import Path
 
 import measure
 import pytest
+import torch
 from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
-from mhsite.stories import fingerprints
+from mhsite.stories import fingerprints, keys
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
-FILED = [(path.stem, name) for path in runs.published().values() for name in runs.filed(path.stem)]
+STEMS = sorted(path.stem for path in runs.FOLDER.glob("*.json"))
+FILED = [(stem, name) for stem in STEMS for name in runs.filed(stem)]
 TOLERANCES = tomllib.loads((Path(__file__).parent / "tolerances.toml").read_text("utf-8"))
 each_run = pytest.mark.parametrize(("story", "name"), FILED)
 
@@ -148,7 +150,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     assert run(monkeypatch, "toy:") == 0
     assert runs.filed("toy")["trained"]["values"] == filed["values"]
     assert run(monkeypatch, "toy:trained", "--again", "2") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "toy:trained, seed 2: 0"
+    assert capsys.readouterr().out.splitlines()[-1] == ("toy:trained, seed 2: numbers 0 weights 0")
     for language in LANGUAGES:
         said = runs.markdown("toy:trained", language, str)
         assert "3 " in said
@@ -158,13 +160,40 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     story.write_text(text, encoding="utf-8")
     assert run(monkeypatch, "toy:trained", "--again", "2") == 0
     half = filed["values"][2][0][0] / 2  # of the random number twice
-    difference = float(capsys.readouterr().out.split()[-1])
-    assert difference == pytest.approx(half, rel=0.01)
-    assert measuring_runs.difference("toy:trained", 2, relative=0.4) == pytest.approx(half / 5)
+    assert float(capsys.readouterr().out.split()[-3]) == pytest.approx(half, rel=0.01)
+    less, _ = measuring_runs.differences("toy:trained", 2, relative=0.4)
+    assert less == pytest.approx(half / 5)
     for language in LANGUAGES:
         assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
     with pytest.raises(SourceError, match=r"no 'other' in docs/data/runs/toy\.json"):
         runs.markdown("toy:other", "en", str)
+
+
+def test_weights_are_filed_beside_the_numbers(story, monkeypatch, capsys):
+    text = story.read_text(encoding="utf-8")
+    numbers = "return [[scale * torch.rand(()).item(), seed]]"
+    assert numbers in text
+    weights = '{"w": (scale * torch.rand(2, 3)).half(), "n": torch.tensor(seed)}'
+    story.write_text(text.replace(numbers, f"return [seed], {weights}"), encoding="utf-8")
+    assert run(monkeypatch, "toy:trained", "--seeds", "2") == 0
+    filed, path = runs.filed("toy")["trained"], runs.weights_path("toy", "trained")
+    assert filed["values"] == [[0], [1]]
+    about = {"file": "toy-trained.pt", "sha256": keys.cache.file_hash(path)}
+    assert filed["weights"] == about
+    found = torch.load(path)
+    assert found["n"].tolist() == [0, 1]
+    _ = torch.manual_seed(1)
+    torch.testing.assert_close(found["w"][1], (2 * torch.rand(2, 3)).half(), rtol=0, atol=0)
+    assert {f"data/runs/{name}" for name in ("toy.json", "toy-trained.pt")} == {*runs.published()}
+    assert run(monkeypatch, "toy:") == 0
+    assert runs.filed("toy")["trained"]["weights"] == about, "the same weights are the same file"
+    assert measuring_runs.differences("toy:trained", 1) == (0, 0)
+    text = story.read_text(encoding="utf-8")
+    story.write_text(text.replace("scale * torch", "torch"), encoding="utf-8")
+    _, gap = measuring_runs.differences("toy:trained", 1)
+    assert gap == pytest.approx((found["w"][1] / 2).max().item(), rel=0.01)
+    story.write_text(text.replace("rand(2, 3)", "rand(3, 2)"), encoding="utf-8")
+    assert measuring_runs.differences("toy:trained", 1)[1] == math.inf
 
 
 @pytest.mark.parametrize(
@@ -212,7 +241,11 @@ def test_a_filed_run_is_of_todays_code_and_its_story_reads_it(story, name):
     command = f"python scripts/measure.py {story}:{name}"
     assert not runs.is_stale(story, name), f"its code has changed; run it again: {command}"
     assert f'data_file("runs/{story}.json")' in runs.text(story)
-    assert len(runs.filed(story)[name]["values"]) == runs.filed(story)[name]["seeds"] >= 3
+    filed = runs.filed(story)[name]
+    assert len(filed["values"]) == filed["seeds"]
+    assert filed["seeds"] >= 3 or "weights" in filed, "only a model to look at may be one"
+    if "weights" in filed:
+        assert f'data_file("runs/{runs.weights_path(story, name).name}")' in runs.text(story)
 
 
 def test_every_filed_run_has_a_tolerance():
@@ -230,13 +263,14 @@ def commit_number():
 def run_again(story, name):
     """With a seed that the commit draws, in a process of its own: it sets what torch does."""
     seed = commit_number() // len(FILED) % runs.filed(story)[name]["seeds"]
-    absolute, relative = TOLERANCES[f"{story}:{name}"]
+    absolute, relative, *of_weights = TOLERANCES[f"{story}:{name}"]
     asked = [f"{story}:{name}", "--again", str(seed), "--relative", str(relative)]
     command = [sys.executable, ROOT / "scripts" / "measure.py", *asked]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
-    difference = float(done.stdout.split()[-1])
-    assert difference <= absolute, f"{story}:{name} with the seed {seed} differs by {difference}"
+    numbers, weights = map(float, done.stdout.split()[-3::2])
+    assert numbers <= absolute, f"{story}:{name}, seed {seed}: numbers differ by {numbers}"
+    assert weights <= max(of_weights, default=0), f"seed {seed}: weights differ by {weights}"
 
 
 @pytest.mark.slow
@@ -265,9 +299,14 @@ def tables_of(language):
 
 
 def test_every_file_belongs_to_a_story():
-    for path in runs.published().values():
+    weights = {}
+    for path in runs.FOLDER.glob("*.json"):
         assert (STORIES / f"{path.stem}.pycon").is_file()
         assert set(json.loads(path.read_text(encoding="utf-8"))) == {"runs"}
+        filed = [run["weights"] for run in runs.filed(path.stem).values() if "weights" in run]
+        weights |= {about["file"]: about["sha256"] for about in filed}
+    files = {path.name: keys.cache.file_hash(path) for path in runs.FOLDER.glob("*.pt")}
+    assert files == weights
 
 
 @pytest.mark.nightly

@@ -1,4 +1,7 @@
-"""What stories trained beforehand, docs/data/runs/<story>.json: see `measuring.runs`."""
+"""What stories trained beforehand, docs/data/runs/<story>.json: see `measuring.runs`.
+
+Beside it, <story>-<function>.pt has the weights of models that later sections need.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,11 @@ def path_of(story: str) -> Path:
     return FOLDER / f"{story}.json"
 
 
+def weights_path(story: str, name: str) -> Path:
+    """Where the weights lie that a function of a story trained, if they are filed."""
+    return FOLDER / f"{story}-{name}.pt"
+
+
 def filed(story: str) -> dict[str, dict]:
     """What is filed for a story: of each function its seeds, where it ran, code and values."""
     path = path_of(story)
@@ -38,7 +46,8 @@ def filed(story: str) -> dict[str, dict]:
 
 def published() -> dict[str, Path]:
     """All files under their addresses."""
-    return {f"data/runs/{path.name}": path for path in sorted(FOLDER.glob("*.json"))}
+    files = [*FOLDER.glob("*.json"), *FOLDER.glob("*.pt")]
+    return {f"data/runs/{path.name}": path for path in sorted(files)}
 
 
 def text(story: str) -> str:
@@ -71,11 +80,15 @@ def is_stale(story: str, name: str) -> bool:
 def write(story: str, found: dict[str, dict]) -> Path:
     """One seed a line; the file appears whole or not at all."""
     told = [_told(name, run) for name, run in sorted(found.items())]
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    draft = FOLDER / f".{story}.{os.getpid()}"
     whole = '{\n  "runs": {\n' + ",\n".join(told) + "\n  }\n}\n"
-    draft.write_text(whole, encoding="utf-8", newline="\n")
-    return draft.replace(path_of(story))
+    return write_bytes(path_of(story), whole.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.parent / f".{path.stem}.{os.getpid()}"
+    draft.write_bytes(content)
+    return draft.replace(path)
 
 
 def _told(name: str, run: dict) -> str:

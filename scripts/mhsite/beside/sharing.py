@@ -165,3 +165,9 @@ def feed(language: str, home: str) -> dict[str, str]:
         f"<updated>{found[0][0]}T00:00:00Z</updated>\n{entries}</feed>\n"
     )
     return {"feed.xml": text}
+
+
+def readme_picture(figure: str) -> str:
+    """A figure of the site for README.md, where no style sheet gives its ink a colour."""
+    ink = "svg{color:#1f1f1f}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
+    return VARIABLE.sub(r"\1", figure).replace(">", f"><style>{ink}</style>", 1) + "\n"

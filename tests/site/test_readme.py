@@ -58,9 +58,9 @@ def test_links_lead_to_files_and_pages(name):
     home, repository = settings()["site_url"], settings()["repo_url"]
     for link in re.findall(r"\]\(([^)]+)\)", text(name)):
         if link.startswith(home):
-            language, _, page = link.removeprefix(home).rpartition("zh/")
-            page = (page or "index").strip("/")
-            assert (ROOT / "docs" / ("zh" if "zh/" in link else "en") / f"{page}.md").is_file(), link
+            _, chinese, page = link.removeprefix(home).rpartition("zh/")
+            folder = ROOT / "docs" / ("zh" if chinese else "en")
+            assert (folder / f"{page.strip('/') or 'index'}.md").is_file(), link
         else:
             assert link.startswith(repository) or (ROOT / link).exists(), link
 

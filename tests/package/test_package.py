@@ -23,8 +23,8 @@ MODULES = sorted(
     if path.stem != "__init__"
 )
 DOORS = ["mhattn", *(f"mhattn.{floor}" for floor in FLOORS)]
-DRAWS_OR_TIMES = {"show.plots", "show.gallery", "show.gallery_page", "inside.timing"}
-DRAWING = {"show.plots", "show.gallery_page"}
+DRAWS_OR_TIMES = {"show.fonts", "show.plots", "show.gallery", "show.gallery_page", "inside.timing"}
+DRAWING = {"show.fonts", "show.gallery_page", "show.plots"}
 
 
 def file_of(module):

@@ -120,7 +120,7 @@ def lab(made: str, notebook, config) -> str:
             parts.append(HEADING.sub(lambda m: _heading(m, next(headings), title), text))
             continue
         block = next(sections)
-        parts.append(cells.shown(block.section))
+        parts.append(cells.shown(block.section, page.language))
         if (drawn := results.drawn(block.section)) in alts:
             parts.append(f"<p>{fragments.figure(drawn, alts[drawn], page.language)}</p>")
     parts.append(fragments.grids_script("".join(parts), page.up))

@@ -295,6 +295,7 @@ function show(place) {
   const pythonFold = fold(words.python, element("pre", code))
   const reset = form.querySelector("[type=reset]")
   reset.hidden = false
+  form.querySelector("fieldset").disabled = false
   more.replaceChildren(element("p", [link, lines, reset], { className: "mh-calc-copy" }), sizesFold, machineFold, detailsFold, pythonFold)
   const field = (name, value) =>
     element("label", [labelOf(words, name), element("input", "", { name, value, autocomplete: "off" }, { inputmode: "text" })])

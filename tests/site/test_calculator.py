@@ -164,6 +164,8 @@ def test_every_known_model_is_a_preset(open_page, home):
 def test_answers_stand_in_the_page_before_the_script(open_page, language):
     """The script changes none of them, and nothing moves."""
     still = open_page(f"{language}calculator/", java_script_enabled=False)
+    assert still.locator(".mh-calculator select:enabled, .mh-calculator input:enabled").count() == 0
+    assert "JavaScript" in still.locator(".mh-calculator > noscript").inner_text()
     alive = open_page(f"{language}calculator/")
     alive.locator(".mh-calculator summary").first.wait_for()
     for name in ("cache", "memory", "prompt", "rate"):

@@ -53,8 +53,10 @@ def html(language: str) -> str:
     given = escape(json.dumps(words, ensure_ascii=False))
     return (
         f'<form class="mh-calculator" data-words="{given}">'
-        f'<div class="mh-fields">{"".join(fields)}</div>'
+        # Without the script a choice would change nothing: the answers are of the defaults.
+        f'<fieldset class="mh-fields" disabled>{"".join(fields)}</fieldset>'
         f'<p class="mh-calc-error" id="mh-calc-error" hidden></p>{default_answers(words)}'
+        f"<noscript>{words['no_script']}</noscript>"
         '<p class="mh-calc-notes" hidden></p><div class="mh-calc-more"></div>'
         f'<button type="reset" class="md-button" hidden>{words["reset"]}</button>'
         '<p class="mh-calc-said" role="status"></p></form>'

@@ -50,7 +50,7 @@ def use_chinese_font() -> str | None:
         True
         >>> matplotlib.rcParams["font.family"] = before
     """
-    name = _installed()
+    name = installed_font()
     if name is None:
         _tell_once()
         return None
@@ -60,7 +60,8 @@ def use_chinese_font() -> str | None:
     return name
 
 
-def _installed() -> str | None:
+def installed_font() -> str | None:
+    """The first of the known Chinese fonts that is installed here."""
     if name := _first_known():
         return name
     # The list of fonts is a file that outlives the process: a font may have come since.

@@ -26,14 +26,14 @@ def test_chinese_is_drawn_without_boxes():
 
 
 def test_the_reader_s_own_fonts_come_first(monkeypatch):
-    monkeypatch.setattr(fonts, "_installed", lambda: "SimHei")
+    monkeypatch.setattr(fonts, "installed_font", lambda: "SimHei")
     rcParams["font.family"] = ["serif"]
     assert [use_chinese_font(), use_chinese_font()] == ["SimHei"] * 2
     assert rcParams["font.family"] == ["serif", "SimHei"]
 
 
 def test_without_a_font_one_message_says_how_to_get_one(monkeypatch, capsys):
-    monkeypatch.setattr(fonts, "_installed", lambda: None)
+    monkeypatch.setattr(fonts, "installed_font", lambda: None)
     before = list(rcParams["font.family"])
     assert [use_chinese_font(), use_chinese_font()] == [None, None]
     assert capsys.readouterr().out == fonts.MISSING + "\n"
@@ -44,7 +44,7 @@ def test_a_font_that_came_after_the_list_was_made_is_found(monkeypatch):
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
     monkeypatch.setattr(font_manager, "findSystemFonts", lambda: ["/no/such.ttf", *DEJAVU])
     monkeypatch.setattr(fonts, "KNOWN", ("No Such Font", "DejaVu Sans Mono"))
-    assert fonts._installed() == "DejaVu Sans Mono"
+    assert fonts.installed_font() == "DejaVu Sans Mono"
 
 
 DEJAVU = [entry.fname for entry in font_manager.fontManager.ttflist if "DejaVu" in entry.name]

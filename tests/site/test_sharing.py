@@ -2,14 +2,16 @@
 
 import io
 import json
+import re
 import tomllib
 from datetime import date
 from urllib.parse import unquote, urljoin
 from xml.etree import ElementTree
 
+import pytest
 from mhsite.beside import sharing
 from mhsite.engines import build
-from mhsite.pages import data, fragments, release
+from mhsite.pages import data, fragments, page as pages, release
 from mhsite.stories.source import DOCS, LANGUAGES
 from PIL import Image
 from test_site import PAGES, address, each_language, each_side, html, root_url as root_url, source
@@ -201,3 +203,48 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_left(open_page, home):
     assert len(asked) > 5
     assert [url for url in asked if not url.startswith((home, "data:", "blob:"))] == []
     assert page.context.cookies() == []
+
+
+def test_no_line_of_a_chinese_title_begins_with_a_mark():
+    font = sharing._font(52, "en")  # any font will do: boxes are as wide as characters
+    title = "看懂多头注意力机制：从原理到 PyTorch 代码，一步一步来；“它们”是谁？"
+    for width in range(200, 1200, 37):
+        lines = sharing._lines(title, font, width)
+        assert "".join("".join(lines).split()) == "".join(title.split())
+        assert not any(line[0] in "，。：；？！、）》" for line in lines)
+        assert "PyTorch" in " ".join(lines)
+
+
+def test_a_chinese_card_has_its_title_where_a_font_has_its_characters(monkeypatch):
+    if sharing.chinese_font() is None:
+        pytest.skip("no Chinese font is installed")
+    title = "注意力"
+    card = Image.open(io.BytesIO(sharing.card(title, language="zh"))).convert("L")
+    boxes = Image.open(io.BytesIO(sharing.card(title, language="en"))).convert("L")
+    place = (410, 190, 1150, 270)
+    assert min(card.crop(place).tobytes()) < 100
+    assert card.crop(place).tobytes() != boxes.crop(place).tobytes()
+
+
+@each_language
+def test_the_feed_has_no_blank_before_a_mark(language):
+    page = pages.read(DOCS / language / "changes.md")
+    told = [text for _, _, text in sharing.changes(page)]
+    assert len(told) >= 3
+    assert [
+        text for text in told if re.search(r"\s[,.;:!?，。；：！？]|[一-鿿] [一-鿿]", text)
+    ] == []
+
+
+def test_a_page_and_its_translation_are_cited_under_names_of_their_own():
+    names = {release.bibtex(pages.read(DOCS / la / "masks.md")).split(",")[0] for la in LANGUAGES}
+    assert names == {"@misc{mhattn-masks", "@misc{mhattn-masks-zh"}
+
+
+def test_the_sitemap_says_when_each_page_changed(site, root_url):
+    for language in LANGUAGES:
+        sitemap = (site / address(language, "index.md") / "sitemap.xml").read_text("utf-8")
+        shown = dict(re.findall(r"<loc>([^<]*)</loc>\s*<lastmod>([^<]*)</lastmod>", sitemap))
+        changed = {page: release.changed(source(language, page)) for page in PAGES}
+        expected = {root_url + address(language, page): day for page, day in changed.items() if day}
+        assert shown == expected

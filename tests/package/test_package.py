@@ -62,10 +62,13 @@ def test_imports_run_one_way(module):
     assert room != "costs" or "torch" not in packages
 
 
-def imports_when_loaded(file, folder, prefix):
-    """The modules of ``folder``, named with ``prefix``, that a file there imports as it loads."""
+def imports_anywhere(file, folder, prefix):
+    """The modules of ``folder``, named with ``prefix``, that a file there imports.
+
+    Late imports, within functions, and those that only type checkers read count as well.
+    """
     names = set()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -94,7 +97,7 @@ def circle(graph):
 def test_there_is_no_import_circle(folder, prefix):
     folder = PACKAGE.parent / folder
     graph = {
-        ".".join(file.relative_to(folder).with_suffix("").parts): imports_when_loaded(
+        ".".join(file.relative_to(folder).with_suffix("").parts): imports_anywhere(
             file, folder, prefix
         )
         for file in folder.rglob("*.py")
@@ -107,9 +110,17 @@ def test_there_is_no_import_circle(folder, prefix):
 def test_a_circle_is_seen(tmp_path):
     for name, code in {"a": "from x import b", "b": "import x.c", "c": "from x.a import f"}.items():
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-    graph = {n: imports_when_loaded(tmp_path / f"{n}.py", tmp_path, "x.") for n in "abc"}
+    graph = {n: imports_anywhere(tmp_path / f"{n}.py", tmp_path, "x.") for n in "abc"}
     assert sorted(set(circle(graph))) == ["a", "b", "c"]
     assert circle(graph | {"c": set()}) == []
+
+
+@pytest.mark.parametrize("late", ["def f():\n    import x.b", "if TYPE_CHECKING:\n    import x.b"])
+def test_a_late_import_closes_a_circle(tmp_path, late):
+    for name, code in {"a": late, "b": "import x.a"}.items():
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    graph = {n: imports_anywhere(tmp_path / f"{n}.py", tmp_path, "x.") for n in "ab"}
+    assert sorted(set(circle(graph))) == ["a", "b"]
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -113,6 +113,69 @@ def test_what_only_a_gpu_runs_is_in_the_hash_of_a_gpu_alone(monkeypatch, module,
     assert [x != y for x, y in zip(before, after, strict=True)] == [False, True]
 
 
+def calls_on_gpu(tree):
+    """Each call of a function that only a GPU may reach, and whether `is_cuda` stands before it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            before, parts = node.test, node.body
+        elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            before, parts = node.values[0], node.values[1:]
+        else:
+            before, parts = None, [node]
+        guarded = getattr(before, "attr", "") == "is_cuda"
+        for call in (c for part in parts for c in ast.walk(part) if isinstance(c, ast.Call)):
+            if getattr(call.func, "id", "").endswith(fingerprints.ON_GPU):
+                yield (call.lineno, call.col_offset), guarded
+
+
+def unguarded(text):
+    """The lines whose call of such a function nothing guards."""
+    calls = list(calls_on_gpu(ast.parse(text)))
+    return sorted({line for line, _ in {at for at, _ in calls} - {at for at, ok in calls if ok}})
+
+
+def test_what_is_named_for_a_gpu_is_called_for_a_gpu_alone():
+    """A CPU's hash leaves these functions out, so a CPU must not reach them."""
+    texts = fingerprints.keys.package().texts
+    calls = {
+        name: list(calls_on_gpu(ast.parse(text.split("\0")[0]))) for name, text in texts.items()
+    }
+    assert "core.fused" in {name for name, found in calls.items() if found}
+    assert {name: unguarded(texts[name]) for name in calls if calls[name]} == {"core.fused": []}
+    code = "if x.is_cuda:\n    f_on_gpu(x)\ny = x.is_cuda and g_on_gpu(x)\n"
+    assert unguarded(code) == []
+    assert unguarded(code.replace("x.is_cuda:", "x.ndim:")) == [2]
+    assert unguarded(code.replace("x.is_cuda and", "x.ndim and") + "h_on_gpu(x)") == [3, 4]
+
+
+def bound_in(module):
+    """What a module binds at its top level besides imports; nothing if there is no such module."""
+    package = fingerprints.keys.package()
+    if (
+        module.removeprefix("mhattn.") not in package.texts
+        and not fingerprints._file(module).exists()
+    ):
+        return set()
+    body = ast.parse(fingerprints._text(module, package)).body
+    kept = [node for node in body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    return {name for node in kept for name in fingerprints._bound(node)} - {"__all__"}
+
+
+def test_a_module_that_moved_counts_under_its_old_name(tmp_path, monkeypatch):
+    for new, old in fingerprints.MOVED.items():
+        assert bound_in(new), f"there is no {new}"
+        assert not bound_in(new) & bound_in(old), "two things would count under one name"
+    (tmp_path / "room").mkdir()
+    for name in ("before", "after"):
+        (tmp_path / "room" / f"{name}.py").write_text("N = 3\n", encoding="utf-8")
+    monkeypatch.setattr(fingerprints, "SCRIPTS", tmp_path)
+    code = "from room.before import N\ndef f():\n    return N\n"
+    moved = code.replace("before", "after")
+    assert fingerprints.fingerprint(code, "f") != fingerprints.fingerprint(moved, "f")
+    monkeypatch.setattr(fingerprints, "MOVED", {"room.after": "room.before"})
+    assert fingerprints.fingerprint(code, "f") == fingerprints.fingerprint(moved, "f")
+
+
 # Filed runs
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from click import ClickException
 
-ROOT = Path(__file__).resolve().parents[3]
-DOCS = ROOT / "docs"
+from mhsite.folders import DOCS as DOCS, ROOT as ROOT
+
 STORIES = DOCS / "stories"
 LABS = DOCS / "labs"
 LANGUAGES = ("en", "zh")

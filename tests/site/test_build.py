@@ -226,8 +226,6 @@ def make_project(folder):
     }.items():
         (folder / "docs" / name).parent.mkdir(exist_ok=True)
         (folder / "docs" / name).write_text(text, encoding="utf-8")
-    if (ROOT / ".cache" / "node").is_dir():  # or npm fetches KaTeX
-        shutil.copytree(ROOT / ".cache" / "node", folder / ".cache" / "node")
     return Project(folder)
 
 

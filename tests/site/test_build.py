@@ -17,6 +17,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 from mhsite.stories import cache
 from mhsite.stories.source import ROOT
 
@@ -267,6 +268,27 @@ def test_fresh_build_runs_everything_and_builds_everything(fresh):
     assert '<pre class="mh-output">looked</pre>' in lab
     assert re.search(r'<h1 id="lab">Lab<a .*</h1>\n<p class="mh-about">', lab)
     assert "pip install" not in lab
+
+
+def test_links_lead_to_no_host_but_where_one_must_be_named(fresh):
+    """So the site works on any host, below any path; those who list it need whole addresses."""
+    pages = sorted(fresh.site.rglob("*.html"))
+    assert {f"{part}{old}" for part in ("", "zh/") for old in ("chapters/", "head-size/")} <= {
+        f"{path.parent.relative_to(fresh.site).as_posix()}/" for path in pages
+    }
+    for path in pages:
+        if path.name == "404.html":  # it is shown at every address
+            continue
+        soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for each in soup.select("link[rel=canonical], link[rel~=alternate], meta[property]"):
+            each.extract()
+        for script in soup.select('script[type="application/ld+json"]'):
+            script.extract()
+        links = [each.get("href") or each.get("src") for each in soup.select("[href], [src]")]
+        links += [each["content"].partition("url=")[2] for each in soup.select("[http-equiv]")]
+        assert links
+        assert [to for to in links if to.startswith("/")] == [], path
+        assert "mhattn.github.io" not in str(soup), path
 
 
 def test_warm_build_runs_nothing_and_gives_the_same_bytes(project, fresh):

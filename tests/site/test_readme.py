@@ -60,7 +60,9 @@ def test_links_lead_to_files_and_pages(name):
         if link.startswith(home):
             language, _, page = link.removeprefix(home).rpartition("zh/")
             page = (page or "index").strip("/")
-            assert (ROOT / "docs" / ("zh" if "zh/" in link else "en") / f"{page}.md").is_file(), link
+            assert (ROOT / "docs" / ("zh" if "zh/" in link else "en") / f"{page}.md").is_file(), (
+                link
+            )
         else:
             assert link.startswith(repository) or (ROOT / link).exists(), link
 

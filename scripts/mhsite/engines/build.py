@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from html import escape
@@ -26,10 +25,16 @@ from mhsite.pages.page import Page, page_paths, read
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES
 
+HTML_LANGUAGE = {"en": "en", "zh": "zh-Hans"}
 COMMENT = {
     ".css": r"(?s)/\*.*?\*/",
     ".js": r"(?m)^\s*(//.*|/\*\*((?!\*/)(?s:.))*\*/)\n",  # on lines of its own
 }
+MOVED = {"en": "This page has moved: ", "zh": "本页已移至："}
+# An old link to a section leads to where that section is now.
+TO_SECTION = """<script>
+location.replace((document.getElementById(location.hash.slice(1)) || document.links[0]).href)
+</script>"""
 
 
 def prepare(*, serve: bool = False) -> None:
@@ -87,33 +92,49 @@ def files(language: str, home: str, only: set[str] | None = None) -> dict[str, s
     found["assets/katex/katex.min.css"] = formulas.stylesheet()
     for name, font in formulas.fonts(whole=bool(only)).items():
         found[f"assets/katex/fonts/{name}"] = font
-    found |= moved(home) | sharing.feed(language, home)
+    found |= moved(language, home) | sharing.feed(language, home)
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
         found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)
     return found
 
 
-def moved(home: str) -> dict[str, str]:
-    """A page at each address that is another's now, which leads there."""
+def moved(language: str, home: str) -> dict[str, str]:
+    """A page at each address that is another's now, which leads there on whatever host it lies.
+
+    Only the canonical address is absolute: it is for search engines.
+    """
     found = {}
     for old, new in data.moved().items():
         if "#" in old:
             continue  # a section, led on by the page that it was on
-        to = escape(home + new)
-        parts = {
-            part.removeprefix(old): home + there
+        up = "../" * old.count("/")
+        sections = {
+            part.removeprefix(f"{old}#"): up + there
             for part, there in data.moved().items()
             if part.startswith(f"{old}#")
         }
-        target = f"{json.dumps(parts)}[location.hash]||{json.dumps(home + new)}"
-        script = f"<script>location.replace({target})</script>"
+        page = new.partition("#")[0]
+        title, to = escape(_title_at(page, language)), escape(up + new)
+        links = "".join(
+            f'<a hidden id="{escape(name)}" href="{escape(there)}"></a>'
+            for name, there in sections.items()
+        )
         found[f"{old}index.html"] = (
-            f'<!doctype html><meta charset="utf-8"><title>{to}</title><link rel="canonical" '
-            f'href="{to}"><meta http-equiv="refresh" content="0; url={to}">'
-            f'{script * bool(parts)}<a href="{to}">{to}</a>'
+            f'<!doctype html><html lang="{HTML_LANGUAGE[language]}"><meta charset="utf-8">\n'
+            f'<title>{title}</title>\n<link rel="canonical" href="{escape(home + page)}">\n'
+            f'<meta http-equiv="refresh" content="0; url={to}">\n'
+            f'<p>{MOVED[language]}<a href="{to}">{title}</a></p>\n'
+            f"{links}{TO_SECTION * bool(links)}"
         )
     return found
+
+
+def _title_at(address: str, language: str) -> str:
+    """The title of the page at an address."""
+    pages = map(read, data.pages(language))
+    page = next((page for page in pages if page.url == address), None)
+    return search.words(page.headings[0].title, language) if page else address
 
 
 def finish(language: str, site: Path) -> None:

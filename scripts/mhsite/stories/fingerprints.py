@@ -140,6 +140,7 @@ def _imported(node: ast.stmt) -> list[tuple[tuple[str, ...], str]]:
     return []
 
 
+@functools.lru_cache(maxsize=16384)  # asked of each statement of a file for each name of it
 def _bound(node: ast.stmt) -> set[str]:
     """The names that a statement binds at the top level."""
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -150,6 +151,7 @@ def _bound(node: ast.stmt) -> set[str]:
     return {each.id for each in names if isinstance(each.ctx, ast.Store)}
 
 
+@functools.lru_cache(maxsize=16384)
 def _read(node: ast.stmt) -> set[str]:
     """The names of the top level that a statement reads, also within what it defines."""
     names = (each for each in ast.walk(node) if isinstance(each, ast.Name))

@@ -9,7 +9,8 @@ from urllib.parse import unquote, urljoin
 from xml.etree import ElementTree
 
 import pytest
-from mhsite.beside import sharing
+from bs4 import BeautifulSoup
+from mhsite.beside import offline, sharing
 from mhsite.engines import build
 from mhsite.pages import data, fragments, page as pages, release
 from mhsite.stories.source import DOCS, LANGUAGES
@@ -163,12 +164,22 @@ def test_what_moved_leads_to_a_page(site):
         assert not anchor or f'id="{anchor}"' in text
 
 
-def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch):
-    monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/#leak"})
-    made = build.moved("https://host/zh/")
-    assert list(made) == ["old/index.html"]
-    assert 'content="0; url=https://host/zh/masks/#leak"' in made["old/index.html"]
-    assert '<link rel="canonical" href="https://host/zh/masks/#leak">' in made["old/index.html"]
+@pytest.mark.parametrize(
+    ("old", "target"),
+    [("old/", "../masks/#leak"), ("older/old/", "../../masks/#leak")],
+)
+def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch, old, target):
+    """By an address that counts from the old one, so on every host."""
+    monkeypatch.setattr(data, "moved", lambda: {old: "masks/#leak"})
+    for language, title in (("en", "The causal mask"), ("zh", "因果掩码")):
+        made = build.moved(language, "https://host/here/")
+        assert list(made) == [f"{old}index.html"]
+        page = BeautifulSoup(made[f"{old}index.html"], "html.parser")
+        assert page.html["lang"] == {"en": "en", "zh": "zh-Hans"}[language]
+        assert page.title.text.startswith(title)
+        assert page.select_one("meta[http-equiv=refresh]")["content"] == f"0; url={target}"
+        assert page.a["href"] == target
+        assert page.select_one("link[rel=canonical]")["href"] == "https://host/here/masks/"
 
 
 @each_language
@@ -183,12 +194,23 @@ def test_a_page_leads_on_from_a_section_that_is_another_pages_now(open_page, hom
         page.wait_for_url(f"{home}{prefix}{ADDRESSES['moved'][part]}")
 
 
-def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch):
+def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch, browser, tmp_path):
+    """In a browser, from a folder: as in the zip, and on any host."""
     monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/", "old/#a": "shapes/#leak"})
-    made = build.moved("https://host/")
-    assert list(made) == ["old/index.html"]
-    assert '{"#a": "https://host/shapes/#leak"}[location.hash]' in made["old/index.html"]
-    assert 'url=https://host/masks/"' in made["old/index.html"]
+    (made,) = build.moved("en", "https://host/").items()
+    for name in ("old", "masks", "shapes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text(f"<title>{name}</title>", encoding="utf-8")
+    (tmp_path / made[0]).write_text(offline.page(made[1], made[0], {}), encoding="utf-8")
+    for there, to in {
+        "": "masks/index.html",
+        "#a": "shapes/index.html#leak",
+        "#b": "masks/index.html",
+    }.items():
+        page = browser.new_page()
+        page.goto(f"{(tmp_path / made[0]).as_uri()}{there}")
+        page.wait_for_url(f"{tmp_path.as_uri()}/{to}")
+        page.close()
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_is_left(open_page, home):

@@ -6,9 +6,8 @@ is folded opens; its second half happens on a desk. Thinned out for axe, it is n
 
 import contextlib
 import functools
-from pathlib import Path
 
-from mhsite.pages import formulas
+import npm_packages
 from playwright.sync_api import TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
@@ -104,8 +103,7 @@ OF_COLOUR = {"runOnly": ["color-contrast", "link-in-text-block"]}
 @functools.cache
 def axe():
     """axe-core's script, as package-lock.json beside this file pins it."""
-    installed = formulas.node_modules(Path(__file__).parent)
-    return (installed / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    return (npm_packages.node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
 def visit(browser, home, place):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from mhsite.stories.source import SourceError
 
 HOME = cache_folder()
 KEPT = 32  # contents of a story, and environments of a content, the newest first
+
+
+class CannotWrite(SourceError):
+    """The folder of results cannot be made, or nothing can be written there."""
 
 
 def results() -> Path:
@@ -115,7 +120,9 @@ def prepare(folder: Path) -> None:
             for path in _newest(parent, hidden=True)[KEPT:]:
                 shutil.rmtree(path, ignore_errors=True)
     except OSError as error:
-        raise SourceError(f"the results cannot be written: {error}", results()) from None
+        raise CannotWrite(f"the results cannot be written: {error}", results()) from None
+    if not os.access(folder.parent, os.W_OK):
+        raise CannotWrite("the results cannot be written: no permission", folder.parent)
 
 
 def clear(folder: Path, process: int) -> None:

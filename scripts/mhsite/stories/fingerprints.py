@@ -169,6 +169,7 @@ def _imported(node: ast.stmt) -> list[tuple[tuple[str, ...], str]]:
     return []
 
 
+@functools.lru_cache(maxsize=16384)  # asked of each statement of a file for each name of it
 def _bound(node: ast.stmt) -> set[str]:
     """The names that a statement binds at the top level."""
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -179,6 +180,7 @@ def _bound(node: ast.stmt) -> set[str]:
     return {name.id for name in names if isinstance(name.ctx, ast.Store)}
 
 
+@functools.lru_cache(maxsize=16384)
 def _read(node: ast.stmt) -> set[str]:
     """The names of the top level that a statement reads, also within what it defines."""
     names = (part for part in ast.walk(node) if isinstance(part, ast.Name))

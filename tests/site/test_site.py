@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
+from cases import every
 from mhsite.beside import search
 from mhsite.pages import data
 from mhsite.pages.page import page_paths, read, skeleton, with_spans
@@ -25,8 +26,8 @@ from mhattn import COLORS
 PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
 
-each_page = pytest.mark.parametrize("page", PAGES)
-each_side = pytest.mark.parametrize(("language", "page"), SIDES)
+each_page = every("page", PAGES)
+each_side = every("language, page", SIDES)
 each_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
@@ -129,7 +130,7 @@ def target_file(site, url):
     return file / "index.html" if file.is_dir() else file
 
 
-@pytest.mark.parametrize("name", [*(address(*side) + "index.html" for side in SIDES), "404.html"])
+@every("name", [*(address(*side) + "index.html" for side in SIDES), "404.html"])
 def test_every_link_leads_somewhere(site, root_url, name):
     broken = []
     soup = parsed(site / name)

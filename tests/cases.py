@@ -1,46 +1,24 @@
-"""Many cases in one test, and those of many cases that a commit draws for every run.
+"""Many cases in one test, which tries all of them and names each that fails, with the line.
 
 A claim is one test, however many pages it is made of: pytest takes a thousandth of a second for each
-item that it collects, in each of its processes, and there are two hundred pages. What is too long
-for every run is `slow`; a few of its cases, others for each commit, are tried in every run.
+test that it collects, in each of its processes, and there are two hundred pages.
 """
 
 import functools
 import hashlib
 import inspect
-import subprocess
 from pathlib import Path
 
 import pytest
+from drawn import commit
 
 ROOT = Path(__file__).parents[1]
 LONGEST = 1500  # characters of one case in a message
 
 
-@functools.cache
-def commit():
-    """The commit that draws; where there is no history, always the same."""
-    command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
-    try:
-        return subprocess.run(command, capture_output=True, encoding="utf-8").stdout.strip()
-    except OSError:
-        return ""
-
-
 def drawn_number(name):
-    """A number that only this commit and this name decide."""
+    """A number that only this commit and this name decide: who sorts by it, draws."""
     return int.from_bytes(hashlib.sha256(f"{commit()} {name}".encode()).digest()[:8])
-
-
-def slow_but(count, cases, name=str):
-    """The cases as pytest's parameters: ``count`` of them are for every run, the others slow."""
-    ids = [name(case) for case in cases]
-    kept = sorted(ids, key=drawn_number)[:count]
-    marks = {True: (), False: pytest.mark.slow}
-    return [
-        pytest.param(case, id=each, marks=marks[each in kept])
-        for case, each in zip(cases, ids, strict=True)
-    ]
 
 
 def where(error):

@@ -20,6 +20,7 @@ from mhsite.pages.page import page_paths, read, skeleton, with_spans
 from mhsite.stories import results, translation
 from mhsite.stories.source import DOCS, LANGUAGES
 from mhsite.stories.translation import shown_section
+from test_docs import MODULES, public_names
 
 from mhattn import COLORS
 
@@ -317,6 +318,21 @@ def test_chapters_and_reference_lead_to_each_other(site, language):
     page = html(site, language, "masks-in-practice.md").article
     assert page.find("a", href="../reference/#mhattn.core.masks.causal_mask")
     assert page.find("a", href="../glossary/#causal")
+
+
+@each_language
+def test_public_is_documented_and_documented_is_public(site, language):
+    pages = (site / ("" if language == "en" else language) / "reference").rglob("index.html")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    found = re.findall(r'id="(mhattn\.[\w.]+)"', text)
+    documented = set(found)
+    assert len(found) == len(documented), "twice in the reference"
+    names = set(public_names())
+    assert names - documented == set(), "not in the reference"
+    known = names | set(MODULES)
+    members = {name for name in documented - known if name.rpartition(".")[0] in known}
+    assert documented - known - members == set(), "in the reference, but not public"
+    assert [name for name in members if name.rpartition(".")[2].startswith("_")] == []
 
 
 def test_colours_of_page_and_figures_are_the_same():

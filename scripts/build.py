@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from mhsite.beside import offline
+from mhsite.stories import child_processes
 from mhsite.stories.source import ROOT
 
 
@@ -32,10 +32,9 @@ def main() -> int:
     ours = [str(ROOT), str(ROOT / "scripts")]  # not those of another clone
     path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}
-    failed = (
-        subprocess.run(stories, cwd=ROOT).returncode
-        or subprocess.run(site, cwd=ROOT, env=environment).returncode
-    )
+    child_processes.end_with_starter()
+    failed = child_processes.run(stories, cwd=ROOT)
+    failed = failed or child_processes.run(site, cwd=ROOT, env=environment)
     if options.offline and not failed:
         offline.write(site_dir, options.offline)
     return failed

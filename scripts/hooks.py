@@ -8,6 +8,7 @@ import mhsite
 from mhsite.engines import build, publish, serve, with_mkdocs
 from mhsite.pages import chapters, release
 from mhsite.pages.page import read
+from mhsite.stories import child_processes
 from mhsite.stories.source import DOCS
 from mkdocs.plugins import CombinedEvent, event_priority
 
@@ -21,6 +22,8 @@ class State:
 def on_startup(command, dirty):
     mhsite.come_first()
     State.command = command
+    if command == "build":
+        child_processes.end_with_starter()
 
 
 @event_priority(100)  # before mkdocstrings, which hands the extensions on

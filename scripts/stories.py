@@ -11,7 +11,7 @@ import argparse
 import sys
 
 from mhsite.pages.page import sections_of
-from mhsite.stories import keys, schedule, translation
+from mhsite.stories import child_processes, keys, schedule, translation
 from mhsite.stories.source import SourceError
 
 
@@ -21,6 +21,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.jobs is not None and options.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {options.jobs}")
+    child_processes.end_with_starter()
     try:
         errors = _errors(options)
     except SourceError as error:

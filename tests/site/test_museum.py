@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from cases import every
 from mhsite.pages import data, museum, traps
 from mhsite.pages.page import parse, read
 from mhsite.stories.source import DOCS, LANGUAGES, Cell, SourceError
@@ -81,8 +82,8 @@ def test_every_kind_has_its_section(language):
     assert titled == [f"museum {kind}" for kind in traps.kinds()]
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("key", ENTRIES)
+@every("language", LANGUAGES)
+@every("key", ENTRIES)
 def test_entry_says_what_is_wrong_and_what_came_out(story_results, language, key):
     trap, english = traps.traps(language)[key], traps.traps("en")[key]
     wrong, right = traps.pair(trap, english, ENTRIES[key])
@@ -98,7 +99,7 @@ def test_entry_says_what_is_wrong_and_what_came_out(story_results, language, key
         assert len(came) == len(traps.outcome(english, english, ENTRIES[key]))
 
 
-@pytest.mark.parametrize("key", [key for key, said in ENTRIES.items() if set(said) - {"check"}])
+@every("key", [key for key, said in ENTRIES.items() if set(said) - {"check"}])
 def test_file_says_nothing_that_is_found_without_it(story_results, key):
     trap, said = traps.traps("en")[key], ENTRIES[key]
     assert set(said) <= {"check", "wrong", "right", "labels", "at"}

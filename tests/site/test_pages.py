@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pages
 import pytest
+from cases import every
 from mhsite.pages import data, extension, page as page_module
 from mhsite.pages.page import page_paths, parse, read as read_page, skeleton, with_spans
 from mhsite.pages.settings import settings
@@ -24,8 +25,8 @@ FENCED = re.compile(
     r"^ *(?P<bar>`{3,}|~{3,}) *(?P<language>[\w-]*).*\n(?P<body>(?:.*\n)*?) *(?P=bar) *$", re.M
 )
 
-each_page = pytest.mark.parametrize("page", PAGES)
-each_side = pytest.mark.parametrize(("language", "page"), SIDES)
+each_page = every("page", PAGES)
+each_side = every("language, page", SIDES)
 
 
 def read(language, page):
@@ -90,8 +91,8 @@ def test_display_math_stands_on_lines_of_its_own(language, page):
 # Nothing unshown, nothing unknown
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("story", keys.all_stories(), ids=lambda story: story.name)
+@every("language", LANGUAGES)
+@every("story", keys.all_stories())
 def test_every_section_is_shown(story, language):
     shown = values(language, "include")
     file = story.name.replace(".zh.", ".")  # pages of both languages name the English one
@@ -147,7 +148,7 @@ def work_faults(key, work):
     return faults
 
 
-@pytest.mark.parametrize("key", data.bibliography())
+@every("key", data.bibliography())
 def test_work_is_cited_as_it_was_read(key):
     assert work_faults(key, data.bibliography()[key]) == []
 

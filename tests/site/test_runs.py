@@ -5,6 +5,7 @@ import json
 
 import measure
 import pytest
+from cases import every
 from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
@@ -12,7 +13,7 @@ from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError
 
 FILED = [(path.stem, name) for path in runs.published().values() for name in runs.filed(path.stem)]
-each_run = pytest.mark.parametrize(("story", "name"), FILED)
+each_run = every("story, name", FILED)
 
 CODE = '''\
 import math
@@ -257,7 +258,7 @@ def test_a_filed_run_is_of_todays_code_and_run_again_in_part(story, name):
 
 
 @each_run
-@pytest.mark.parametrize("language", LANGUAGES)
+@every("language", LANGUAGES)
 def test_a_page_says_where_a_filed_run_comes_from(story, name, language):
     pages = [read(DOCS / language / page) for page in page_paths(language)]
     tables = {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
@@ -271,9 +272,7 @@ def test_every_file_belongs_to_a_story():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "path", measured.files(), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
+@every("path", measured.files())
 def test_a_measurement_is_of_todays_code(path):
     about = measured.found(path)["provenance"]
     command = f"python scripts/measure.py {path.stem}"

@@ -5,6 +5,7 @@ import re
 
 import polib
 import pytest
+from cases import every
 from mhsite.pages.page import sections_of
 from mhsite.stories import bilingual, keys, results, runner, schedule, source, translation
 from mhsite.stories.source import LABS, STORIES, SourceError, sections
@@ -300,7 +301,7 @@ def unsaid(shown, catalog):
             yield f"{entry.msgid} -> {entry.msgstr}"
 
 
-@pytest.mark.parametrize("catalog", CATALOGS, ids=lambda path: path.name)
+@every("catalog", CATALOGS)
 def test_every_text_has_its_chinese(catalog):
     story = story_of(catalog)
     assert set(translation.chinese_sections(story)) == set(sections(story))

@@ -1,7 +1,6 @@
 """What serving a decoder takes: memory for weights and cache, and the least time that it can take.
 
-The calculator of the site runs these very functions: its build translates them to JavaScript. So
-they keep to arithmetic with integers, names, fields, conditions, sums and calls of one another.
+The site's calculator counts the same in JavaScript, docs/assets/costs.js, which a test compares.
 """
 
 from __future__ import annotations

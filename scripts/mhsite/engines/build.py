@@ -11,11 +11,11 @@ from markdown import Markdown
 
 from mhsite.beside import notebook, search, sharing
 from mhsite.pages import (
+    calculator,
     data,
     extension,
     formulas,
     fragments,
-    javascript,
     measured,
     notices,
     release,
@@ -98,7 +98,7 @@ def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> File
     found: Files = {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
     for path in (path for path in (DOCS / "assets").iterdir() if path.suffix in COMMENT):
         found[f"assets/{path.name}"] = slim(path)
-    found["assets/costs.js"] = javascript.costs()
+    found["assets/known-sizes.js"] = calculator.known_sizes()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     found |= measured.published() | runs.published()

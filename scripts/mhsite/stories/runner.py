@@ -249,5 +249,5 @@ def rewrite_in(story: Path, files: Path) -> None:
         plt.close("all")
     for section, printed in reversed(said):
         start, length = section.line - 1, section.text.count("\n")
-        lines[start : start + length] = section.printing(printed).splitlines()
+        lines[start : start + length] = section.rewritten(printed)[:-1]
     story.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")

@@ -11,11 +11,11 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mhsite.stories import keys
+from mhsite.stories.meaning import dump
 from mhsite.stories.source import ROOT, free_names
 
 SCRIPTS = ROOT / "scripts"
@@ -171,9 +171,7 @@ def _attributes(node: ast.stmt) -> set[tuple[str, str]]:
 @functools.lru_cache(maxsize=4096)
 def _told(node: ast.stmt) -> str:
     """A statement without its docstrings, the same from Python 3.11 on; comments are not in it."""
-    everything = {"show_empty": True} if sys.version_info >= (3, 13) else {}
-    told = ast.dump(_Bare().visit(ast.parse(ast.unparse(node))), **everything)
-    return told.replace(", type_params=[]", "")
+    return dump(_Bare().visit(ast.parse(ast.unparse(node))))
 
 
 class _Bare(ast.NodeTransformer):

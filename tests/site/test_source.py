@@ -103,9 +103,9 @@ def run(path):
     """What a story prints, and where its file says something else."""
     namespace, text, differences = {"__name__": "__main__"}, "", []
     for section in sections(path).values():
-        printed, different = runner.run_story_section(section, namespace)
+        printed, wrong = runner.run_story_section(section, namespace)
         text += "".join(printed)
-        differences += different
+        differences += [section.difference(number, printed[number]) for number in wrong]
     return text, differences
 
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mhsite.stories import keys
+from mhsite.stories.meaning import dump
 from mhsite.stories.source import ROOT, free_names
 
 SCRIPTS = ROOT / "scripts"
@@ -202,11 +202,7 @@ def _attributes(node: ast.stmt) -> set[tuple[str, str]]:
 @functools.lru_cache(maxsize=4096)
 def _without_docstrings(node: ast.stmt) -> str:
     """The tree of a statement as text, the same on every Python from 3.11 on."""
-    # Python 3.12 added type parameters to the tree, and 3.13 stopped writing empty fields. A file
-    # is often measured with one Python and read with another.
-    everything = {"show_empty": True} if sys.version_info >= (3, 13) else {}
-    tree = ast.dump(_DocstringsOut().visit(ast.parse(ast.unparse(node))), **everything)
-    return tree.replace(", type_params=[]", "")
+    return dump(_DocstringsOut().visit(ast.parse(ast.unparse(node))))
 
 
 class _DocstringsOut(ast.NodeTransformer):

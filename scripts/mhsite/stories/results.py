@@ -200,7 +200,10 @@ def grids(section: Section) -> dict[str, str]:
 
 def as_printed(section: Section) -> Section:
     """A section with what it printed, where only a run knows that: in a second language."""
-    return replace(section, text=_output(section).get("told", section.text))
+    printed = _output(section).get("printed")
+    if printed is None or len(printed) != len(section.examples()):  # or it has just changed
+        return section
+    return replace(section, text=section.printing(printed))
 
 
 def _output(section: Section) -> dict:

@@ -129,6 +129,20 @@ class Section:
             lines[start:end] = [line + mark for line, mark in pairs][: len(outputs)]
         return lines
 
+    def difference(self, number: int, printed: str) -> str:
+        """What is said of the example of this number, from 0, that prints this and should not."""
+        example = self.examples()[number]
+        expected, got = (_indented(text or "nothing") for text in (example.want, printed))
+        return self.message(example, f"expected\n{expected}\ngot\n{got}")
+
+    def message(self, example: doctest.Example, why: str) -> str:
+        line = self.line + example.lineno
+        return f"{self.path}:{line}: in section {self.name!r}\n{_indented(example.source)}\n{why}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.rstrip("\n").split("\n"))
+
 
 def _statements(code: str) -> Iterator[tuple[str, int]]:
     """Of each statement its code and its first line, counted from 0."""

@@ -1,6 +1,7 @@
 """What the package promises as a whole: names, imports, docstrings, sections."""
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -27,6 +28,29 @@ DRAWS_OR_TIMES = {"show.plots", "show.gallery", "show.gallery_page", "inside.tim
 DRAWING = {"show.plots", "show.gallery_page"}
 
 
+def of_all(things):
+    """One test of a claim about many things; who breaks it reads of all that do."""
+
+    def decorate(holds):
+        @functools.wraps(holds)
+        def run():
+            failures = []
+            for name, thing in things.items():
+                try:
+                    holds(thing)
+                except AssertionError as error:
+                    failures.append(f"{name}: {error}")
+            assert not failures, "\n".join(failures)
+
+        del run.__wrapped__  # or pytest looks for a fixture of the argument's name
+        return run
+
+    return decorate
+
+
+of_all_modules = of_all({module: module for module in MODULES})
+
+
 def file_of(module):
     return PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
 
@@ -50,7 +74,7 @@ def test_every_room_is_a_floor():
     assert {module.split(".")[0] for module in MODULES} == {"door", *rooms}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@of_all_modules
 def test_imports_run_one_way(module):
     """Each names the module that it imports from; the doors are for those who use the package."""
     packages, ours = imported(module)
@@ -112,7 +136,7 @@ def test_a_circle_is_seen(tmp_path):
     assert circle(graph | {"c": set()}) == []
 
 
-@pytest.mark.parametrize("module", MODULES)
+@of_all_modules
 def test_only_what_draws_imports_matplotlib(module):
     packages, _ = imported(module)
     assert ("matplotlib" in packages) == (module in DRAWING)
@@ -199,24 +223,24 @@ def public_objects():
     for module in MODULES:
         namespace = importlib.import_module(f"mhattn.{module}")
         for name in namespace.__all__:
-            yield pytest.param(getattr(namespace, name), id=f"{module}.{name}")
+            yield f"{module}.{name}", getattr(namespace, name)
 
 
 def public_callables():
-    for parameter in public_objects():
-        thing = parameter.values[0]
+    for name_of_thing, thing in public_objects():
         if callable(thing):
-            yield parameter
+            yield name_of_thing, thing
         if inspect.isclass(thing):
             for name, member in vars(thing).items():
                 member = getattr(member, "__func__", member)
                 inherited = any(hasattr(base, name) for base in thing.__mro__[1:])
                 public = not name.startswith("_") and (not inherited or name == "forward")
                 if public and inspect.isfunction(member):
-                    yield pytest.param(member, id=f"{parameter.id}.{name}")
+                    yield f"{name_of_thing}.{name}", member
 
 
-CALLABLES = list(public_callables())
+CALLABLES = dict(public_callables())
+of_all_callables = of_all(CALLABLES)
 
 
 def section(doc, title):
@@ -224,7 +248,7 @@ def section(doc, title):
     return found and found[1]
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@of_all_callables
 def test_public_names_are_documented(thing):
     assert thing.__doc__
     doc = inspect.cleandoc(thing.__doc__)
@@ -242,14 +266,14 @@ def test_public_names_are_documented(thing):
         assert section(doc, "Examples")
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@of_all_callables
 def test_help_says_what_an_argument_is(thing):
     """And does not send the reader to another docstring, which may send on."""
     listed = section(thing.__doc__, "Args") or ""
     assert re.findall(r"^    \*{0,2}(\w+): (?:as in|see) .*", listed, re.M) == []
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@of_all_callables
 def test_every_argument_and_result_has_a_type(thing):
     signature = inspect.signature(thing)
     missing = [
@@ -266,7 +290,7 @@ def is_module(thing):
     return inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@of_all_callables
 def test_errors_are_documented(thing):
     """A function that raises, or lets `checks` raise, says so."""
     code = inspect.getsource(thing.__init__ if is_module(thing) else thing)
@@ -295,7 +319,7 @@ def test_version_and_type_marker():
     assert (PACKAGE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("module", MODULES)
+@of_all_modules
 def test_files_and_functions_are_short(module):
     """Lines of code, without docstrings, comments and blank lines."""
     source = file_of(module).read_text(encoding="utf-8")

@@ -34,9 +34,10 @@ def where(error):
 
 
 def named(case):
-    """A case in a message: a page or a file by its path."""
+    """A case in a message: a page or a file by its path, a function by its name."""
     values = case if isinstance(case, tuple) else (case,)
-    return " ".join(str(getattr(each, "path", each)).removeprefix(f"{ROOT}/") for each in values)
+    names = (getattr(value, "path", getattr(value, "__qualname__", value)) for value in values)
+    return " ".join(str(name).removeprefix(f"{ROOT}/") for name in names)
 
 
 def try_all(cases, attempt):

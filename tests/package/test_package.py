@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import every
 
 import mhattn
 
@@ -77,7 +78,7 @@ def test_the_architecture_leads_one_way():
             assert allowed - {"mhattn"} <= set(rooms[:number]), room
 
 
-@pytest.mark.parametrize("module", MODULES)
+@every("module", MODULES)
 def test_a_module_imports_what_its_room_may(module):
     """Each names the module that it imports from; the doors are for those who use the package."""
     packages, ours = imported(module)
@@ -197,7 +198,7 @@ def test_a_late_import_closes_a_circle(tmp_path, late):
     assert sorted(set(circle(graph))) == ["a", "b"]
 
 
-@pytest.mark.parametrize("module", MODULES)
+@every("module", MODULES)
 def test_only_what_draws_imports_matplotlib(module):
     packages, _ = imported(module)
     assert ("matplotlib" in packages) == (module in DRAWING)
@@ -282,24 +283,23 @@ def public_objects():
     for module in MODULES:
         namespace = importlib.import_module(f"mhattn.{module}")
         for name in namespace.__all__:
-            yield pytest.param(getattr(namespace, name), id=f"{module}.{name}")
+            yield f"{module}.{name}", getattr(namespace, name)
 
 
 def public_callables():
-    for parameter in public_objects():
-        thing = parameter.values[0]
+    for name_of_thing, thing in public_objects():
         if callable(thing):
-            yield parameter
+            yield name_of_thing, thing
         if inspect.isclass(thing):
             for name, member in vars(thing).items():
                 member = getattr(member, "__func__", member)
                 inherited = any(hasattr(base, name) for base in thing.__mro__[1:])
                 public = not name.startswith("_") and (not inherited or name == "forward")
                 if public and inspect.isfunction(member):
-                    yield pytest.param(member, id=f"{parameter.id}.{name}")
+                    yield f"{name_of_thing}.{name}", member
 
 
-CALLABLES = list(public_callables())
+CALLABLES = dict(public_callables())
 
 
 def section(doc, title):
@@ -307,7 +307,7 @@ def section(doc, title):
     return found and found[1]
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_public_names_are_documented(thing):
     assert thing.__doc__
     doc = inspect.cleandoc(thing.__doc__)
@@ -325,14 +325,14 @@ def test_public_names_are_documented(thing):
         assert section(doc, "Examples")
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_help_says_what_an_argument_is(thing):
     """And does not send the reader to another docstring, which may send on."""
     listed = section(thing.__doc__, "Args") or ""
     assert re.findall(r"^    \*{0,2}(\w+): (?:as in|see) .*", listed, re.M) == []
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_every_argument_and_result_has_a_type(thing):
     signature = inspect.signature(thing)
     missing = [
@@ -349,7 +349,7 @@ def is_module(thing):
     return inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_errors_are_documented(thing):
     """A function that raises, or lets `checks` raise, says so."""
     code = inspect.getsource(thing.__init__ if is_module(thing) else thing)
@@ -378,7 +378,7 @@ def test_version_and_type_marker():
     assert (PACKAGE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("module", MODULES)
+@every("module", MODULES)
 def test_files_and_functions_are_short(module):
     """Lines of code, without docstrings, comments and blank lines."""
     source = file_of(module).read_text(encoding="utf-8")

@@ -79,7 +79,7 @@ def test_nothing_is_found_in_right_layers(name):
 @pytest.mark.parametrize("name", RIGHT)
 def test_some_checks_find_nothing_in_any_right_layer(name):
     torch.manual_seed(0)
-    asked = drawn(PAGES, 5, of=name)
+    asked = drawn(PAGES, 3, of=name)
     report = check_attention(RIGHT[name].make(), only=asked, **RIGHT[name].how)
     assert report.ok, str(report)
     assert set(asked) <= {*report.checked, *report.skipped}

@@ -141,13 +141,14 @@ class Project:
         assert old in text
         self.file(path).write_text(text.replace(old, new), encoding="utf-8")
 
-    def start(self, *command, gate=False, installed=""):
+    def start(self, *command, gate=False, installed="", cache=None):
         """The build as a process in a group of its own; ``gate`` holds story two until it goes.
 
-        ``installed`` is a folder that comes before what this environment has installed.
+        ``installed`` is a folder that comes before what this environment has installed; ``cache``
+        is where results are filed.
         """
         environment = os.environ | {"STORY_LOG": str(self.log)}
-        environment |= {"MHATTN_CACHE": str(self.folder / ".cache")}
+        environment |= {"MHATTN_CACHE": str(cache or self.folder / ".cache")}
         environment["PYTHONPATH"] = str(installed)
         environment |= {"STORY_GATE": str(self.gate)} if gate else {}
         return subprocess.Popen(

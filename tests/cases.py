@@ -1,7 +1,7 @@
 """Many cases in one test, which tries all of them and names each that fails, with the line.
 
-A claim is one test, however many pages it is made of: pytest takes a thousandth of a second for each
-test that it collects, in each of its processes, and there are two hundred pages.
+A claim is one test, however many pages it is made of: pytest takes a thousandth of a second for
+each test that it collects, in each of its processes, and there are two hundred pages.
 """
 
 import functools

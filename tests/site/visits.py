@@ -5,8 +5,8 @@ nothing else: so what it noted is filed beside the results of stories, and read 
 changes. Every run of the tests visits each page in one language, which the commit draws; the slow
 tests visit the other.
 
-A visit's first half happens at 360 px in a fresh profile, as a reader's first visit does; then all that
-is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any more.
+A visit's first half happens at 360 px in a fresh profile, as a reader's first visit does; then all
+that is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any more.
 """
 
 import contextlib

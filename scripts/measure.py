@@ -7,7 +7,8 @@ scripts/measuring; with names, only those, where `variants` is all whose names b
 
 `python scripts/measure.py STORY:FUNCTION --seeds 5` runs an experiment that trains too long
 for a build, `def FUNCTION(seed)` of that story, for the seeds 0 to 4, and files what it returns in
-docs/data/runs/STORY.json; `STORY:` runs all that are filed there again.
+docs/data/runs/STORY.json; `STORY:` runs all that are filed there again. `STORY:FUNCTION --again 3`
+files nothing: it runs the seed 3 again and prints the largest differences from what is filed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def main() -> int:
     known = f"of {', '.join(BENCHMARKS)}, or STORY:FUNCTION; default: all benchmarks"
     parser.add_argument("names", nargs="*", help=known)
     parser.add_argument("--seeds", type=int, help="of a STORY:FUNCTION; default: as before")
+    parser.add_argument("--again", type=int, metavar="SEED", help="compare this seed of each run")
+    parser.add_argument("--relative", type=float, default=0.0, help="share left out by --again")
     parser.add_argument("--rounds", type=int, default=20, help="at least 6; default: 20")
     parser.add_argument("--device", default="cpu", help="of torch, as cuda or cuda:1")
     options = parser.parse_args()
@@ -48,7 +51,10 @@ def main() -> int:
         there = BENCHMARKS if checked(options.device).type == "cpu" else ANYWHERE
         stories = [name for name in options.names if ":" in name]
         names = [name for asked in options.names if ":" not in asked for name in like(asked, there)]
-        for asked in stories:
+        for asked in stories if options.again is not None else []:
+            gaps = runs.differences(asked, options.again, options.relative)
+            print(f"{asked}, seed {options.again}: numbers {gaps[0]:.3g} weights {gaps[1]:.3g}")
+        for asked in stories if options.again is None else []:
             print(f"filed {runs.again(asked, options.seeds).name}")
     except (SourceError, ValueError) as error:
         parser.error(str(error))

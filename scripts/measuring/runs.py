@@ -1,20 +1,29 @@
 """Experiments of stories that train too long for a build: run beforehand, for several seeds.
 
 A story's ``def name(seed)`` trains and returns nested lists of numbers. What it gave for each seed
-is filed, with the hash of its code; the story reads that and computes one of them again.
+is filed, with the hash of its code; the story reads that. Tests run one seed again and compare.
+
+It may return ``numbers, weights`` instead, where weights are tensors under their names, as in a
+state_dict, of the type in which they are to be kept. Each name's tensors of all seeds, stacked, are
+filed beside the numbers; a story reads them by ``torch.load(data_file("runs/STORY-name.pt"))``.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import math
 import platform
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mhsite.pages import runs
 from mhsite.stories import with_torch
 from mhsite.stories.source import SourceError
+from torch import Tensor
 from tqdm import tqdm
 
 from measuring.machine import processor
@@ -28,22 +37,90 @@ def run(story: str, name: str, seeds: int) -> Path:
     Raises:
         SourceError: if the story has no such function, or it returns anything but numbers.
     """
-    with_torch.prepare("cpu")
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(runs.code(story, name), f"{story}.pycon", "exec"), namespace)
-    values = []
+    function, results = _function(story, name), []
     for seed in tqdm(range(seeds), desc=f"{story}:{name}", disable=None):
-        values.append(_numbers(namespace[name](seed), f"{story}:{name}"))
-    found = {
+        results.append(_checked(function(seed), f"{story}:{name}"))
+    about = {
         "seeds": seeds,
         "date": datetime.now(UTC).date().isoformat(),
         "device": processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "code": runs.fingerprint(story, name),
-        "values": values,
     }
+    if results[0].weights:
+        stacked = {n: torch.stack([r.weights[n] for r in results]) for n in results[0].weights}
+        about["weights"] = _file_weights(runs.weights_path(story, name), stacked)
+    found = about | {"values": [result.numbers for result in results]}
     return runs.write(story, runs.filed(story) | {name: found})
+
+
+def _file_weights(path: Path, weights: dict[str, Tensor]) -> dict[str, str]:
+    """Write them, and return what the file is called, and its hash."""
+    content = io.BytesIO()  # a file's name would be in it
+    torch.save(weights, content)
+    runs.write_bytes(path, content.getvalue())
+    return {"file": path.name, "sha256": hashlib.sha256(content.getvalue()).hexdigest()}
+
+
+def differences(asked: str, seed: int, relative: float = 0.0) -> tuple[float, float]:
+    """Run ``story:name`` with one seed again, and compare with what is filed.
+
+    Args:
+        asked: the story and its function.
+        seed: one of those that are filed.
+        relative: by which share of the filed number a number may differ besides.
+
+    Returns:
+        The most by which a number differs, and the most by which a weight does.
+
+    Raises:
+        SourceError: if nothing is filed for this seed.
+    """
+    story, _, name = asked.partition(":")
+    filed = runs.filed(story).get(name, {"values": []})
+    if not 0 <= seed < len(filed["values"]):
+        raise SourceError(f"{asked}: nothing is filed for the seed {seed}")
+    result = _checked(_function(story, name)(seed), asked)
+    weights = torch.load(runs.weights_path(story, name)) if "weights" in filed else {}
+    if {n: w.shape for n, w in result.weights.items()} != {
+        n: w[seed].shape for n, w in weights.items()
+    }:
+        return math.inf, math.inf
+    gaps = [(w - weights[n][seed]).abs().max().item() for n, w in result.weights.items()]
+    return _difference(result.numbers, filed["values"][seed], relative), max(gaps, default=0.0)
+
+
+def _difference(now: Any, filed: Any, relative: float) -> float:
+    if isinstance(now, list) and isinstance(filed, list) and len(now) == len(filed):
+        return max(
+            (_difference(*pair, relative) for pair in zip(now, filed, strict=True)), default=0.0
+        )
+    if isinstance(now, list) or isinstance(filed, list):
+        return math.inf  # it returns lists of another form
+    return abs(now - filed) - relative * abs(filed)
+
+
+def _function(story: str, name: str) -> Callable[[int], Any]:
+    """A story's function, with all that its code needs, in a process that does nothing else."""
+    with_torch.prepare("cpu")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(runs.code(story, name), f"{story}.pycon", "exec"), namespace)
+    return namespace[name]
+
+
+class _Result(NamedTuple):
+    numbers: list
+    weights: dict[str, Tensor]
+
+
+def _checked(returned: Any, name: str) -> _Result:
+    """What a function returned: numbers, perhaps with weights."""
+    numbers, weights = returned if isinstance(returned, tuple) else (returned, {})
+    if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in weights.items()):
+        raise SourceError(f"{name} must return weights as tensors under their names, as a dict")
+    weights = {n: tensor.detach().contiguous() for n, tensor in weights.items()}
+    return _Result(_numbers(numbers, name), weights)
 
 
 def _numbers(value: Any, name: str) -> Any:

@@ -910,9 +910,13 @@ EXCEPTIONS |= dict.fromkeys(
 )
 
 
-def duty(name: str) -> Callable[..., Callable[..., None]]:
-    """A test for every entry to which it means something; one that refuses must raise its error."""
+def duty(name: str, *, now: int | None = None) -> Callable[..., Callable[..., None]]:
+    """A test for every entry to which it means something; one that refuses must raise its error.
+
+    ``now``: how many of the entries plain `pytest` draws, if the test is a slow one.
+    """
     assert name in DUTIES
+    from drawn import few_now  # pytest has its folder on the path; to print the table is without
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
@@ -925,7 +929,9 @@ def duty(name: str) -> Callable[..., Callable[..., None]]:
 
         entries = [entry for entry in TABLE.values() if name not in entry.absent]
         run.duty = name
-        return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry.name)(run)
+        number = len(entries) if now is None else now
+        parameters = few_now(entries, number, of=name, name=lambda entry: entry.name)
+        return pytest.mark.parametrize("entry", parameters)(run)
 
     return decorate
 

@@ -1,5 +1,6 @@
 """Several processes give what one gives, to rounding; and whoever fails ends the others."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +24,7 @@ from mhattn.parallel import (
     compare_context_parallel,
     compare_decoding,
     compare_tokens,
+    demo,
     equalities,
     exchange_bytes,
     held_tokens,
@@ -163,6 +165,25 @@ def test_the_demo_runs_under_torchrun():
         "split keys, forward": 2 * 24 * (1 + 8 + 1) * 4,
         "all-to-all, forward": (31 * 3 * 24 + 61 * 12) * 2 * 8 * 4,  # out, and back to all
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "it runs on several processes, which torchrun starts: use the line above"),
+        (["gpu"], 2, "invalid choice: 'gpu'"),
+        (["--help"], 0, "Compare every plan of mhattn.parallel with one process"),
+    ],
+)
+def test_the_demo_alone_says_how_to_start_it(arguments, code, said):
+    command = [sys.executable, "-m", "mhattn.parallel.demo", *arguments]
+    alone = {name: value for name, value in os.environ.items() if name not in demo.GROUP}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=alone)
+    assert done.returncode == code
+    told = done.stdout + done.stderr
+    assert said in " ".join(told.split())
+    assert "python -m torch.distributed.run --standalone --nproc-per-node 2" in told
+    assert "Traceback" not in told
 
 
 def test_others_read_what_two_processes_wrote(tmp_path):

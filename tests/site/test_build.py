@@ -21,6 +21,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 from drawn import few_now
 from mhsite.stories import cache
 from mhsite.stories.source import ROOT
@@ -145,7 +146,7 @@ class Project:
 
         ``installed`` is a folder that comes before what this environment has installed.
         """
-        environment = os.environ | {"STORY_LOG": str(self.log), "NO_MKDOCS_2_WARNING": "1"}
+        environment = os.environ | {"STORY_LOG": str(self.log)}
         environment |= {"MHATTN_CACHE": str(self.folder / ".cache")}
         environment["PYTHONPATH"] = str(installed)
         environment |= {"STORY_GATE": str(self.gate)} if gate else {}
@@ -231,8 +232,6 @@ def make_project(folder):
     }.items():
         (folder / "docs" / name).parent.mkdir(exist_ok=True)
         (folder / "docs" / name).write_text(text, encoding="utf-8")
-    if (ROOT / ".cache" / "node").is_dir():  # or npm fetches KaTeX
-        shutil.copytree(ROOT / ".cache" / "node", folder / ".cache" / "node")
     return Project(folder)
 
 
@@ -274,6 +273,27 @@ def test_fresh_build_runs_everything_and_builds_everything(fresh):
     assert '<pre class="mh-output">looked</pre>' in lab
     assert re.search(r'<h1 id="lab">Lab<a .*</h1>\n<p class="mh-about">', lab)
     assert "pip install" not in lab
+
+
+def test_links_lead_to_no_host_but_where_one_must_be_named(fresh):
+    """So the site works on any host, below any path; those who list it need whole addresses."""
+    pages = sorted(fresh.site.rglob("*.html"))
+    assert {f"{part}{old}" for part in ("", "zh/") for old in ("chapters/", "head-size/")} <= {
+        f"{path.parent.relative_to(fresh.site).as_posix()}/" for path in pages
+    }
+    for path in pages:
+        if path.name == "404.html":  # it is shown at every address
+            continue
+        soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for each in soup.select("link[rel=canonical], link[rel~=alternate], meta[property]"):
+            each.extract()
+        for script in soup.select('script[type="application/ld+json"]'):
+            script.extract()
+        links = [each.get("href") or each.get("src") for each in soup.select("[href], [src]")]
+        links += [each["content"].partition("url=")[2] for each in soup.select("[http-equiv]")]
+        assert links
+        assert [to for to in links if to.startswith(("/", "https://mhattn.github.io"))] == [], path
+        assert not any("mhattn.github.io" in script.text for script in soup.select("script")), path
 
 
 @pytest.mark.slow
@@ -565,7 +585,7 @@ def served_page(url):
 def served(project, **options):
     """The server, and the address of its first page once that is there; Ctrl-C at the end."""
     address = free_address()
-    url, command = f"http://{address}/mhattn/", ["-m", "mkdocs", "serve", "-a", address]
+    url, command = f"http://{address}/", ["-m", "mkdocs", "serve", "-a", address]
     with killed_at_the_end(project.start(*command, **options)) as process:
         wait_until(lambda: get(url) or process.poll() is not None)
         assert process.poll() is None, process.communicate()[0]
@@ -636,7 +656,7 @@ def test_serve_without_results_shows_pages_at_once_and_renews_them(project, fres
             lambda: "looked" in get(url + "labs/lab/") and get(url + "labs/lab/")
         )
         moment = round(time.monotonic() * 1000)
-        poll = urllib.request.Request(f"{url[: -len('mhattn/')]}livereload/5/{moment}")
+        poll = urllib.request.Request(f"{url}livereload/5/{moment}")
         poll.add_header("Referer", url + "zh/two/")
         project.gate.unlink()
         with urllib.request.urlopen(poll, timeout=60) as answer:  # once this page is built again
@@ -674,7 +694,7 @@ def test_ctrl_c_ends_stories_at_once_and_leaves_nothing(project):
 def test_a_server_that_is_killed_takes_its_stories_with_it(project):
     shutil.rmtree(project.file(".cache/stories"))
     project.gate.touch()
-    url = f"http://{(address := free_address())}/mhattn/"
+    url = f"http://{(address := free_address())}/"
     command = ["-m", "mkdocs", "serve", "-a", address]
     with killed_at_the_end(project.start(*command, gate=True)) as process:
         wait_until(lambda: get(url))

@@ -122,7 +122,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     monkeypatch.setattr(filing, "FOLDER", tmp_path)
     monkeypatch.setattr(measured, "DEVICE", "amd-epyc")
-    monkeypatch.setattr(filing.slices, "fingerprint", lambda *_: "of its code")
+    monkeypatch.setattr(filing.fingerprints, "fingerprint", lambda *_: "of its code")
     (tmp_path / "amd-epyc").mkdir()
     found = {"columns": ["length", "ours"], "units": {"ours": "seconds"}, "rows": [[8, [2, 1, 3]]]}
     about = {key: value for key, value in GPU.items() if key not in ("host", "cuda")}

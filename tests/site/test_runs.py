@@ -1,18 +1,28 @@
 """What was run beforehand: the code behind it is known, and pages say when that has changed."""
 
 import ast
+import functools
 import json
+import math
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
 
 import measure
 import pytest
-from cases import every
+import torch
+from cases import drawn_number, every
+from drawn import drawn
 from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
-from mhsite.stories import fingerprints
-from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError
+from mhsite.stories import fingerprints, keys
+from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
-FILED = [(path.stem, name) for path in runs.published().values() for name in runs.filed(path.stem)]
+STEMS = sorted(path.stem for path in runs.FOLDER.glob("*.json"))
+FILED = [(stem, name) for stem in STEMS for name in runs.filed(stem)]
+TOLERANCES = tomllib.loads((Path(__file__).parent / "tolerances.toml").read_text("utf-8"))
 each_run = every("story, name", FILED)
 
 CODE = '''\
@@ -114,6 +124,69 @@ def test_what_only_a_gpu_runs_is_in_the_hash_of_a_gpu_alone(monkeypatch, module,
     assert [x != y for x, y in zip(before, after, strict=True)] == [False, True]
 
 
+def calls_on_gpu(tree):
+    """Each call of a function that only a GPU may reach, and whether `is_cuda` stands before it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            before, parts = node.test, node.body
+        elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            before, parts = node.values[0], node.values[1:]
+        else:
+            before, parts = None, [node]
+        guarded = getattr(before, "attr", "") == "is_cuda"
+        for call in (c for part in parts for c in ast.walk(part) if isinstance(c, ast.Call)):
+            if getattr(call.func, "id", "").endswith(fingerprints.ON_GPU):
+                yield (call.lineno, call.col_offset), guarded
+
+
+def unguarded(text):
+    """The lines whose call of such a function nothing guards."""
+    calls = list(calls_on_gpu(ast.parse(text)))
+    return sorted({line for line, _ in {at for at, _ in calls} - {at for at, ok in calls if ok}})
+
+
+def test_what_is_named_for_a_gpu_is_called_for_a_gpu_alone():
+    """A CPU's hash leaves these functions out, so a CPU must not reach them."""
+    texts = fingerprints.keys.package().texts
+    calls = {
+        name: list(calls_on_gpu(ast.parse(text.split("\0")[0]))) for name, text in texts.items()
+    }
+    assert "core.fused" in {name for name, found in calls.items() if found}
+    assert {name: unguarded(texts[name]) for name in calls if calls[name]} == {"core.fused": []}
+    code = "if x.is_cuda:\n    f_on_gpu(x)\ny = x.is_cuda and g_on_gpu(x)\n"
+    assert unguarded(code) == []
+    assert unguarded(code.replace("x.is_cuda:", "x.ndim:")) == [2]
+    assert unguarded(code.replace("x.is_cuda and", "x.ndim and") + "h_on_gpu(x)") == [3, 4]
+
+
+def bound_in(module):
+    """What a module binds at its top level besides imports; nothing if there is no such module."""
+    package = fingerprints.keys.package()
+    if (
+        module.removeprefix("mhattn.") not in package.texts
+        and not fingerprints._file(module).exists()
+    ):
+        return set()
+    body = ast.parse(fingerprints._text(module, package)).body
+    kept = [node for node in body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    return {name for node in kept for name in fingerprints._bound(node)} - {"__all__"}
+
+
+def test_a_module_that_moved_counts_under_its_old_name(tmp_path, monkeypatch):
+    for new, old in fingerprints.MOVED.items():
+        assert bound_in(new), f"there is no {new}"
+        assert not bound_in(new) & bound_in(old), "two things would count under one name"
+    (tmp_path / "room").mkdir()
+    for name in ("before", "after"):
+        (tmp_path / "room" / f"{name}.py").write_text("N = 3\n", encoding="utf-8")
+    monkeypatch.setattr(fingerprints, "SCRIPTS", tmp_path)
+    code = "from room.before import N\ndef f():\n    return N\n"
+    moved = code.replace("before", "after")
+    assert fingerprints.fingerprint(code, "f") != fingerprints.fingerprint(moved, "f")
+    monkeypatch.setattr(fingerprints, "MOVED", {"room.after": "room.before"})
+    assert fingerprints.fingerprint(code, "f") == fingerprints.fingerprint(moved, "f")
+
+
 # Filed runs
 
 
@@ -142,6 +215,8 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     assert len({value[0][0] for value in filed["values"]}) == 3
     assert run(monkeypatch, "toy:") == 0
     assert runs.filed("toy")["trained"]["values"] == filed["values"]
+    assert run(monkeypatch, "toy:trained", "--again", "2") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == ("toy:trained, seed 2: numbers 0 weights 0")
     for language in LANGUAGES:
         said = runs.markdown("toy:trained", language, str)
         assert "3 " in said
@@ -149,10 +224,42 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
         assert runs.STALE[language] not in said
     text = story.read_text(encoding="utf-8").replace("2.0", "3.0")
     story.write_text(text, encoding="utf-8")
+    assert run(monkeypatch, "toy:trained", "--again", "2") == 0
+    half = filed["values"][2][0][0] / 2  # of the random number twice
+    assert float(capsys.readouterr().out.split()[-3]) == pytest.approx(half, rel=0.01)
+    less, _ = measuring_runs.differences("toy:trained", 2, relative=0.4)
+    assert less == pytest.approx(half / 5)
     for language in LANGUAGES:
         assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
     with pytest.raises(SourceError, match=r"no 'other' in docs/data/runs/toy\.json"):
         runs.markdown("toy:other", "en", str)
+
+
+def test_weights_are_filed_beside_the_numbers(story, monkeypatch, capsys):
+    text = story.read_text(encoding="utf-8")
+    numbers = "return [[scale * torch.rand(()).item(), seed]]"
+    assert numbers in text
+    weights = '{"w": (scale * torch.rand(2, 3)).half(), "n": torch.tensor(seed)}'
+    story.write_text(text.replace(numbers, f"return [seed], {weights}"), encoding="utf-8")
+    assert run(monkeypatch, "toy:trained", "--seeds", "2") == 0
+    filed, path = runs.filed("toy")["trained"], runs.weights_path("toy", "trained")
+    assert filed["values"] == [[0], [1]]
+    about = {"file": "toy-trained.pt", "sha256": keys.cache.file_hash(path)}
+    assert filed["weights"] == about
+    found = torch.load(path)
+    assert found["n"].tolist() == [0, 1]
+    _ = torch.manual_seed(1)
+    torch.testing.assert_close(found["w"][1], (2 * torch.rand(2, 3)).half(), rtol=0, atol=0)
+    assert {f"data/runs/{name}" for name in ("toy.json", "toy-trained.pt")} == {*runs.published()}
+    assert run(monkeypatch, "toy:") == 0
+    assert runs.filed("toy")["trained"]["weights"] == about, "the same weights are the same file"
+    assert measuring_runs.differences("toy:trained", 1) == (0, 0)
+    text = story.read_text(encoding="utf-8")
+    story.write_text(text.replace("scale * torch", "torch"), encoding="utf-8")
+    _, gap = measuring_runs.differences("toy:trained", 1)
+    assert gap == pytest.approx((found["w"][1] / 2).max().item(), rel=0.01)
+    story.write_text(text.replace("rand(2, 3)", "rand(3, 2)"), encoding="utf-8")
+    assert measuring_runs.differences("toy:trained", 1)[1] == math.inf
 
 
 @pytest.mark.parametrize(
@@ -162,6 +269,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
         ("toy:", "nothing is filed for this story"),
         ("nosuch:trained --seeds 3", "there is no story"),
         ("toy:nosuch --seeds 3", "nothing defines nosuch in this story"),
+        ("toy:trained --again 0", "toy:trained: nothing is filed for the seed 0"),
     ],
 )
 def test_what_cannot_be_run_is_refused(story, monkeypatch, capsys, asked, message):
@@ -169,6 +277,20 @@ def test_what_cannot_be_run_is_refused(story, monkeypatch, capsys, asked, messag
         run(monkeypatch, *asked.split())
     assert message in capsys.readouterr().err
     assert not (story.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("now", "filed", "differ"),
+    [
+        ([1, [2.0, 3]], [1, [2.5, 3]], 0.5),
+        ([[1.0], 7], [[1.0], 4], 3),
+        ([1, 2], [1, 2], 0),
+        ([1, 2], [1, 2, 3], math.inf),
+        ([1], [[1]], math.inf),
+    ],
+)
+def test_the_largest_difference_of_nested_lists(now, filed, differ):
+    assert measuring_runs._difference(now, filed, 0.0) == differ
 
 
 @pytest.mark.parametrize("value", [None, [1, "2"], [float("nan")], [True], {"a": 1}])
@@ -181,31 +303,69 @@ def test_only_numbers_are_filed(value):
 
 
 @each_run
-def test_a_filed_run_is_of_todays_code_and_run_again_in_part(story, name):
-    """By the story itself, which compares."""
-    code = runs.text(story)
+def test_a_filed_run_is_of_todays_code_and_its_story_reads_it(story, name):
     command = f"python scripts/measure.py {story}:{name}"
     assert not runs.is_stale(story, name), f"its code has changed; run it again: {command}"
-    assert f'data_file("runs/{story}.json")' in code
-    before = runs.code(story, name)
-    parts = [node.name for node in ast.parse(before).body if isinstance(node, ast.FunctionDef)]
-    again = [part for part in parts if code.count(f"{part}(") > before.count(f"{part}(")]
-    assert again, "it is called once more, or a function that it needs"
-    assert len(runs.filed(story)[name]["values"]) == runs.filed(story)[name]["seeds"] >= 3
+    assert f'data_file("runs/{story}.json")' in runs.text(story)
+    filed = runs.filed(story)[name]
+    assert len(filed["values"]) == filed["seeds"]
+    assert filed["seeds"] >= 3 or "weights" in filed, "only a model to look at may be one"
+    if "weights" in filed:
+        assert f'data_file("runs/{runs.weights_path(story, name).name}")' in runs.text(story)
+
+
+def test_every_filed_run_has_a_tolerance():
+    """In tolerances.toml, with which the tests below compare."""
+    assert sorted(TOLERANCES) == sorted(f"{story}:{name}" for story, name in FILED)
+
+
+def run_again(story, name):
+    """With a seed that the commit draws, in a process of its own: it sets what torch does."""
+    seed = drawn_number(f"{story}:{name}") % runs.filed(story)[name]["seeds"]
+    absolute, relative, *of_weights = TOLERANCES[f"{story}:{name}"]
+    asked = [f"{story}:{name}", "--again", str(seed), "--relative", str(relative)]
+    command = [sys.executable, ROOT / "scripts" / "measure.py", *asked]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    numbers, weights = map(float, done.stdout.split()[-3::2])
+    assert numbers <= absolute, f"{story}:{name}, seed {seed}: numbers differ by {numbers}"
+    assert weights <= max(of_weights, default=0), f"seed {seed}: weights differ by {weights}"
+
+
+@pytest.mark.slow
+def test_one_filed_run_is_run_again(trained):
+    """The commit draws which."""
+    run_again(*drawn(FILED, 1, of="runs")[0])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("story", "name"), FILED)
+def test_each_filed_run_is_run_again(story, name, trained):
+    run_again(story, name)
 
 
 @each_run
 @every("language", LANGUAGES)
 def test_a_page_says_where_a_filed_run_comes_from(story, name, language):
+    assert f"runs {story}:{name}" in tables_of(language)
+
+
+@functools.cache
+def tables_of(language):
+    """What all pages of a language show from data."""
     pages = [read(DOCS / language / page) for page in page_paths(language)]
-    tables = {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
-    assert f"runs {story}:{name}" in tables
+    return {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
 
 
 def test_every_file_belongs_to_a_story():
-    for path in runs.published().values():
+    weights = {}
+    for path in runs.FOLDER.glob("*.json"):
         assert (STORIES / f"{path.stem}.pycon").is_file()
         assert set(json.loads(path.read_text(encoding="utf-8"))) == {"runs"}
+        filed = [run["weights"] for run in runs.filed(path.stem).values() if "weights" in run]
+        weights |= {about["file"]: about["sha256"] for about in filed}
+    files = {path.name: keys.cache.file_hash(path) for path in runs.FOLDER.glob("*.pt")}
+    assert files == weights
 
 
 @pytest.mark.nightly

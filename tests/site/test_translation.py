@@ -180,8 +180,9 @@ def test_what_is_said_is_said_twice_and_what_is_computed_is_computed_once(story)
     made = run(story)
     assert made["one"]["text"] == "猫：2 分之 3\n"
     assert made["two"]["text"] == "和 3 1\ntorch.Size([1]) tensor([0, 0])\n"
-    assert ">>> rows = [[word, 1] for word in words]" in made["two"]["told"]
-    assert "和 3 1\n>>> print(torch.randn" in made["two"]["told"]
+    told = translation.chinese_sections(story)["two"].printing(made["two"]["printed"])
+    assert ">>> rows = [[word, 1] for word in words]" in told
+    assert "和 3 1\n>>> print(torch.randn" in told
     english = json.loads((story.parent / "run" / "outputs.json").read_text(encoding="utf-8"))
     assert english["two"]["text"] == "sum 3 1\ntorch.Size([1]) tensor([0, 0])\n"
 

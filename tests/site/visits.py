@@ -6,7 +6,8 @@ changes. Every run of the tests visits each page in one language, which the comm
 tests visit the other.
 
 A visit's first half happens at 360 px in a fresh profile, as a reader's first visit does; then all
-that is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any more.
+that is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any
+more.
 """
 
 import contextlib
@@ -16,10 +17,11 @@ import json
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import npm_packages
 import pytest
 from cases import drawn_number, hide, try_all
 from filelock import FileLock, Timeout
-from mhsite.pages import formulas, release
+from mhsite.pages import release
 from mhsite.stories import cache
 from mhsite.stories.source import LANGUAGES
 from playwright.sync_api import TimeoutError
@@ -116,8 +118,7 @@ VIOLATIONS = """async rules => {
 @functools.cache
 def axe():
     """axe-core's script, as package-lock.json beside this file pins it."""
-    installed = formulas.node_modules(Path(__file__).parent)
-    return (installed / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    return (npm_packages.node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
 def visit(browser, home, place):

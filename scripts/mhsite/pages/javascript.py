@@ -39,6 +39,7 @@ COUNTED = {
     "integers": ["at_least", "divides"],
     "model_costs": ["visible_pairs", "query_weights", "latent_weights", "check_layer"],
     "kind_costs": [],
+    "layer_sizes": ["mlp_weights", "mlps_met", "unmet_parts"],
     "serving": [],
 }
 # Numbers of the tables become BigInts, as those of the functions are.

@@ -1,4 +1,7 @@
-"""What stories trained beforehand, docs/data/runs/<story>.json: see `measuring.runs`."""
+"""What stories trained beforehand, docs/data/runs/<story>.json: see `measuring.runs`.
+
+Beside it, <story>-<function>.pt has the weights of models that later sections need.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,13 @@ from mhsite.stories.source import DOCS, STORIES, SourceError, sections
 
 FOLDER = DOCS / "data" / "runs"
 ORIGIN = {
-    "en": "Run beforehand with {seeds} seeds ({date}, Python {python}, torch {torch}, {device}); "
-    "whoever builds this page runs one of them again and compares. [All numbers]({data})",
-    "zh": "用 {seeds} 个随机种子预先运行（{date}，Python {python}，torch {torch}，{device}）；"
-    "每次构建本页都会重新运行其中一个并比对。[全部数据]({data})",
+    "en": "Run beforehand with {seeds} ({date}, Python {python}, torch {torch}, {device}). "
+    "Building this page only reads the results; every night a test runs the code again with one of "
+    "these seeds, and compares. [All numbers]({data})",
+    "zh": "用{seeds}预先运行（{date}，Python {python}，torch {torch}，{device}）。"
+    "构建本页只读取这些结果；每晚的测试会取其中一个种子重新运行代码，并与结果比对。[全部数据]({data})",
 }
+SEEDS = {"en": ("one seed", "{} seeds"), "zh": (" 1 个随机种子", " {} 个随机种子")}
 STALE = {
     "en": " **The code has changed since these runs.**",
     "zh": "**这些结果得出之后，代码又有改动。**",
@@ -28,6 +33,11 @@ def path_of(story: str) -> Path:
     return FOLDER / f"{story}.json"
 
 
+def weights_path(story: str, name: str) -> Path:
+    """Where the weights lie that a function of a story trained, if they are filed."""
+    return FOLDER / f"{story}-{name}.pt"
+
+
 def filed(story: str) -> dict[str, dict]:
     """What is filed for a story: of each function its seeds, where it ran, code and values."""
     path = path_of(story)
@@ -36,7 +46,8 @@ def filed(story: str) -> dict[str, dict]:
 
 def published() -> dict[str, Path]:
     """All files under their addresses."""
-    return {f"data/runs/{path.name}": path for path in sorted(FOLDER.glob("*.json"))}
+    files = [*FOLDER.glob("*.json"), *FOLDER.glob("*.pt")]
+    return {f"data/runs/{path.name}": path for path in sorted(files)}
 
 
 def text(story: str) -> str:
@@ -69,11 +80,15 @@ def is_stale(story: str, name: str) -> bool:
 def write(story: str, found: dict[str, dict]) -> Path:
     """One seed a line; the file appears whole or not at all."""
     told = [_told(name, run) for name, run in sorted(found.items())]
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    draft = FOLDER / f".{story}.{os.getpid()}"
     whole = '{\n  "runs": {\n' + ",\n".join(told) + "\n  }\n}\n"
-    draft.write_text(whole, encoding="utf-8", newline="\n")
-    return draft.replace(path_of(story))
+    return write_bytes(path_of(story), whole.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.parent / f".{path.stem}.{os.getpid()}"
+    draft.write_bytes(content)
+    return draft.replace(path)
 
 
 def _told(name: str, run: dict) -> str:
@@ -89,5 +104,7 @@ def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
     data = url(f"data/runs/{story}.json")
-    said = ORIGIN[language].format(**found[name] | {"data": data})
-    return said + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"
+    one, several = SEEDS[language]
+    seeds = one if found[name]["seeds"] == 1 else several.format(found[name]["seeds"])
+    origin = ORIGIN[language].format(**found[name] | {"data": data, "seeds": seeds})
+    return origin + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"

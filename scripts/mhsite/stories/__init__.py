@@ -6,6 +6,7 @@
   `runner`: what runs in it; `with_torch`: what it needs of torch.
 - `child_processes`: commands that end with the process that started them.
 - `keys`: what a result depends on, and so where `cache` files it; `results` reads it.
+- `meaning`: what of a story's or a module's text can change a result.
 - `grids`: the queries and keys of the tables and maps that a story shows.
 - `svg`: figures as pages show them; `frames`: what stands there until one is drawn.
 - `models`: the trained models that stories read.

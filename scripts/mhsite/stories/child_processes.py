@@ -26,7 +26,7 @@ def environment() -> dict[str, str]:
 
 
 def run(command: Sequence[str | Path], **options: Any) -> int:
-    """Run a command, and return its exit code; if this process has to end, so does the command."""
+    """Run a command, and return its exit code; when this process ends, so does the command."""
     options["env"] = options.get("env", os.environ) | {STARTED_BY: str(os.getpid())}
     with subprocess.Popen(command, **options) as process:
         try:

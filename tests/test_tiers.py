@@ -1,7 +1,6 @@
 """tiers.toml says the truth about which tests run when, and a sample of slow tests is one."""
 
 import ast
-from types import SimpleNamespace
 
 import pytest
 import tiers
@@ -47,9 +46,12 @@ def test_every_slow_test_is_named(request):
 # The sample
 
 
-def item(name, file="tests/site/test_build.py"):
-    path = tiers.ROOT / file
-    return SimpleNamespace(path=path, name=name, originalname=name, nodeid=f"{file}::{name}")
+class Item:
+    """What a sample asks of pytest's own items."""
+
+    def __init__(self, name, file="tests/site/test_build.py"):
+        self.name = self.originalname = name
+        self.path, self.nodeid = tiers.ROOT / file, f"{file}::{name}"
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def known(monkeypatch):
         {"says": "", "tier": "slow", "tests": names[1:], "seconds": 10, "touched_by": ["cache/"]},
     ]
     monkeypatch.setattr(tiers, "promises", lambda: promises)
-    return [item(f"test_{name}") for name in ("one", "two", "three")]
+    return [Item(f"test_{name}") for name in ("one", "two", "three")]
 
 
 def names(chosen):
@@ -84,6 +86,6 @@ def test_what_a_change_touches_comes_first(known, monkeypatch, drawn):
     monkeypatch.setattr(tiers, "drawn_number", lambda name: drawn * len(name))
     assert names(tiers.sample(known, 20, ["cache/keys.py", ""])) == ["test_three", "test_two"]
     own = ["tests/site/test_build.py"]
-    assert len(tiers.sample([*known, item("x", "tests/other.py")], 30, own)) == 3
-    unknown = item("test_four", "tests/site/test_new.py")
+    assert len(tiers.sample([*known, Item("x", "tests/other.py")], 30, own)) == 3
+    unknown = Item("test_four", "tests/site/test_new.py")
     assert names(tiers.sample([*known, unknown], 5, ["tests/site/test_new.py"])) == ["test_four"]

@@ -55,6 +55,19 @@ def shared_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def result_of(tmp_path_factory):
+    """Gives the folder with the results of one story, which runs alone if they are missing."""
+
+    def folder(story):
+        with FileLock(shared_folder(tmp_path_factory) / "built.lock"):
+            done = run_script("stories.py", story)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return keys.results()[story]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
 def say(pytestconfig):
     """Tells on the terminal, whatever pytest captures, what the next minutes are needed for."""
 

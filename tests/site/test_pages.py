@@ -55,6 +55,37 @@ def test_both_languages_have_the_same_skeleton(page):
     assert pages.differences(Path(page)) == []
 
 
+def paragraphs(blocks):
+    """How many paragraphs and items of lists stand in each section, by its id."""
+    counts, section = Counter(), ""
+    for block in blocks:
+        if block.kind == "heading":
+            section = block.value
+        elif block.kind == "prose":
+            counts[section] += sum(
+                map(bool, map(str.strip, re.split(r"\n\s*\n|\n *- ", block.text)))
+            )
+    return counts
+
+
+@each_page
+def test_both_languages_have_the_same_paragraphs(page):
+    """Whose story has other data in Chinese may have more to say of them."""
+    english, chinese = (paragraphs(read_page(DOCS / each / page).walk()) for each in LANGUAGES)
+    if (STORIES / page.replace(".md", ".zh.pycon")).is_file():
+        assert {section: n for section, n in english.items() if chinese[section] < n} == {}
+    else:
+        assert chinese == english
+
+
+@pytest.mark.parametrize(("lines", "counted"), [(0, 5), (1, 4), (-1, 4)])
+def test_a_missing_paragraph_is_seen(lines, counted):
+    whole = ["One,\nin two lines.\n", "Two.\n", "- a\n- b\n", "Three: the last.\n"]
+    kept = whole[: len(whole) - lines] if lines > 0 else whole[-lines:]
+    blocks = parse("# Title { #t }\n\n" + "\n".join(kept)).walk()
+    assert paragraphs(blocks) == {"t": counted}
+
+
 @each_side
 def test_every_heading_has_an_id_of_its_own(language, page):
     ids = [part.value.split()[1] for part in parts(language, page, "heading")]

@@ -1,4 +1,4 @@
-"""Checks of sizes, for modules that need no torch; `mhattn.core.checks` has all others."""
+"""Checks of sizes, for modules that need no torch; `mhattn.core.checks` and those of other rooms have all others."""
 
 __all__: list[str] = []
 

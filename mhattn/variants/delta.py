@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.functional import repeat_heads
+from mhattn.variants import checks as check
 from mhattn.variants.linear import chunks
 
 __all__ = ["GatedDelta", "gated_delta_attention"]

@@ -12,11 +12,11 @@ from typing import Literal, Protocol, cast, overload
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.cache import KVCache, keep_to_one_layer
 from mhattn.core.functional import attention, merge_heads, split_heads
 from mhattn.core.positions import Attended, Rotary
 from mhattn.costs.attention import latent_multiplications
+from mhattn.variants import checks as check
 
 __all__ = [
     "LatentAttention",

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhattn.core import checks as check
 from mhattn.core.functional import repeat_heads
+from mhattn.variants import checks as check
 
 __all__ = [
     "elu_plus_one",

@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.functional import attention, masked_softmax, repeat_heads
 from mhattn.core.positions import Attended, Position, Positions, distances, side_by_side
+from mhattn.variants import checks as check
 from mhattn.variants.relative_blocks import backwards, biased_by_blocks, by_blocks
 
 __all__ = ["LearnedBias", "RelativePosition", "relative_attention"]

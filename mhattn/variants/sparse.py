@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhattn.core import checks as check
 from mhattn.core.functional import attention, repeat_heads
+from mhattn.variants import checks as check
 
 __all__ = ["local_attention", "strided_attention"]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
+from mhattn.inside import checks as check
 from mhattn.inside.importance import Edit, edit_heads
 from mhattn.inside.layers import attention_layers, projection_of
 from mhattn.inside.observe import projection_called

@@ -30,7 +30,8 @@ UNDER_ANOTHER_NAME = re.compile(r"\bimport mhattn as\b")
 READ_DOCSTRINGS = {"__doc__", "getdoc", "help"}
 # What has docstrings. A string alone at a prompt is none: it is printed.
 DOCUMENTED = {ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef}
-# Python 3.13 leaves empty lists out, and 3.12 knows a field that 3.11 does not.
+# Python 3.12 added type parameters to the tree, and 3.13 stopped writing empty fields. What one
+# Python ran or measured is often read with another.
 WITH_EMPTY = {"show_empty": True} if sys.version_info >= (3, 13) else {}
 
 

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 from mhsite.pages import release
 from mhsite.stories import cache
 from mhsite.stories.source import LANGUAGES
-from playwright.sync_api import TimeoutError
+from playwright.sync_api import Error, TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
 TABLET = {"width": 481, "height": 740}  # the narrowest on which long lines scroll: site.css
@@ -227,10 +227,13 @@ class Visits:
         return self.records[place]
 
     def prepare(self, places):
-        """Visit what isn't filed, and leave to other processes the pages where they are."""
+        """Visit what isn't filed, and leave to other processes the pages where they are.
+
+        Where that fails is visited again by the test, which names the page.
+        """
         for place in places:
             if place not in self.records:
-                with contextlib.suppress(Timeout), self.lock(place, timeout=0):
+                with contextlib.suppress(Timeout, Error), self.lock(place, timeout=0):
                     self.records[place] = self.filed(place) or self.made(place)
 
     def forget(self):

@@ -212,7 +212,7 @@ class Entry:
             raise LookupError(
                 f"{self.name}: mhattn.costs counts nothing for {' or '.join(names)}. Add its kind "
                 f"in {place(costs, 'KINDS: ')} and {place(costs, 'COUNTED = ')}, and costs={{...}} "
-                f"to its entry; or say why not in {place(costs, 'UNCOUNTED = ')}."
+                f"to its entry; or in UNCOUNTED, {place(costs, 'UNCOUNTED = ')}, why not."
             )
         return kinds
 

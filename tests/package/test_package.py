@@ -131,10 +131,13 @@ def test_a_module_of_the_engine_imports_what_its_room_may(file):
 def test_a_door_names_each_module_of_its_room_and_no_other(room):
     home = PACKAGE.parent if room.startswith("mhattn.") else SCRIPTS
     folder = home.joinpath(*room.split("."))
-    door = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     exported = importlib.import_module(room).__all__ if room.startswith("mhattn.") else []
-    named = set(re.findall(r"(?<!`)`(\w+)`(?!`)", ast.get_docstring(door))) - set(exported)
-    assert named == {path.stem for path in folder.glob("*.py") if path.stem[:2] != "__"}
+    named = set(re.findall(r"(?<!`)`(\w+)`(?!`)", ast.get_docstring(tree))) - set(exported)
+    modules = {path.stem for path in folder.glob("*.py") if path.stem[:2] != "__"}
+    door = (folder / "__init__.py").relative_to(PACKAGE.parent)
+    assert not modules - named, f"{door}: add a line to its docstring for these"
+    assert not named - modules, f"{door}: its docstring names modules that are not there"
 
 
 def imports_anywhere(file, folder, prefix):
@@ -276,7 +279,10 @@ def test_type_checkers_see_what_a_door_exports(door):
     seen = [(node.module, alias.name) for node in block.body for alias in node.names]
     pairs = [(f"{door}.{m}", name) for m, names in package.NAMES.items() for name in names.split()]
     stars = [(f"{door}.{module}", "*") for module in package.NAMES]
-    assert sorted(seen) == sorted(pairs if door == "mhattn" else stars)
+    exported = pairs if door == "mhattn" else stars
+    lacking = [f"from {module} import {name}" for module, name in set(exported) - set(seen)]
+    assert not lacking, f"{package.__file__}: add these below TYPE_CHECKING"
+    assert sorted(seen) == sorted(exported)
 
 
 def public_objects():

@@ -16,7 +16,7 @@ from mhattn.testing import Finding, Report, check_attention
 def examined(mutant: Mutant, **only: tuple[str, ...]) -> Report:
     """The report of a mutant, by all checks or by some."""
     torch.manual_seed(0)
-    return check_attention(mutant.make(), **only, **mutant.how)
+    return check_attention(mutant.make(), **mutant.how | only)
 
 
 def reasons(mutant: Mutant, report: Report) -> list[Finding]:

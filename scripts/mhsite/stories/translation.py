@@ -345,7 +345,11 @@ def note(shown: Iterable[Section]) -> list[str]:
                 entry = known.get(use) or _proposed(text.said, gone, known)
                 entry.comment = f"{section.name}: {text.shown}"
                 made.append(entry)
-                if not entry.msgstr or entry.fuzzy:
+                if entry.msgstr and entry.fuzzy:
+                    why = f"the Chinese of {text.said!r} is that of an older text"
+                    why += f": correct it in {path.name}, then delete '#, fuzzy'"
+                    missing.append(f"{section.path}:{text.line}: {why}")
+                elif not entry.msgstr:
                     missing.append(f"{section.path}:{text.line}: no Chinese for {text.said!r}")
     made.save(str(path))
     return missing

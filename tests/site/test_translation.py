@@ -5,6 +5,7 @@ import re
 
 import polib
 import pytest
+from cases import every
 from mhsite.pages.page import sections_of
 from mhsite.stories import bilingual, keys, results, runner, schedule, source, translation
 from mhsite.stories.source import LABS, STORIES, SourceError, sections
@@ -179,8 +180,9 @@ def test_what_is_said_is_said_twice_and_what_is_computed_is_computed_once(story)
     made = run(story)
     assert made["one"]["text"] == "猫：2 分之 3\n"
     assert made["two"]["text"] == "和 3 1\ntorch.Size([1]) tensor([0, 0])\n"
-    assert ">>> rows = [[word, 1] for word in words]" in made["two"]["told"]
-    assert "和 3 1\n>>> print(torch.randn" in made["two"]["told"]
+    told = translation.chinese_sections(story)["two"].printing(made["two"]["printed"])
+    assert ">>> rows = [[word, 1] for word in words]" in told
+    assert "和 3 1\n>>> print(torch.randn" in told
     english = json.loads((story.parent / "run" / "outputs.json").read_text(encoding="utf-8"))
     assert english["two"]["text"] == "sum 3 1\ntorch.Size([1]) tensor([0, 0])\n"
 
@@ -300,7 +302,7 @@ def unsaid(shown, catalog):
             yield f"{entry.msgid} -> {entry.msgstr}"
 
 
-@pytest.mark.parametrize("catalog", CATALOGS, ids=lambda path: path.name)
+@every("catalog", CATALOGS)
 def test_every_text_has_its_chinese(catalog):
     story = story_of(catalog)
     assert set(translation.chinese_sections(story)) == set(sections(story))

@@ -162,8 +162,9 @@ def location(url):
     with closing(urllib.request.build_opener(Stays)) as opener:
         with pytest.raises(urllib.error.HTTPError) as answer:
             opener.open(url, timeout=60)
-        assert answer.value.code == 302
-        return answer.value.headers["Location"]
+        with answer.value as error:  # which holds the connection
+            assert error.code == 302
+            return error.headers["Location"]
 
 
 @kills

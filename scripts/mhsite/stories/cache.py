@@ -147,8 +147,9 @@ def prepare(folder: Path) -> None:
         for parent in (folder.parent, folder.parent.parent):
             for path in _newest(parent, hidden=True)[KEPT:]:
                 shutil.rmtree(path, ignore_errors=True)
-        for path in _newest(HOME / "meanings", hidden=True)[REMEMBERED:]:
-            path.unlink(missing_ok=True)
+        for room in (HOME / "meanings", HOME / "translations"):
+            for path in _newest(room, hidden=True)[REMEMBERED:]:
+                path.unlink(missing_ok=True)
     except OSError as error:
         raise CannotWrite(f"the results cannot be written: {error}", results()) from None
     if not os.access(folder.parent, os.W_OK):

@@ -221,6 +221,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
         said = runs.markdown("toy:trained", language, str)
         assert "3 " in said
         assert "(data/runs/toy.json)" in said
+        assert "toy-trained.pt" not in said, "no weights are filed"
         assert runs.STALE[language] not in said
     text = story.read_text(encoding="utf-8").replace("2.0", "3.0")
     story.write_text(text, encoding="utf-8")
@@ -231,6 +232,13 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     assert less == pytest.approx(half / 5)
     for language in LANGUAGES:
         assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
+    assert "toy.zh.json" not in runs.markdown("toy:trained", "zh", str)
+    twin = runs.path_of("toy").read_text(encoding="utf-8").replace('"seeds": 3', '"seeds": 7')
+    runs.path_of("toy.zh").write_text(twin, encoding="utf-8")
+    story.with_name("toy.zh.pycon").write_text(text, encoding="utf-8")
+    assert "3 " in runs.markdown("toy:trained", "en", str)
+    assert "7 " in runs.markdown("toy:trained", "zh", str)
+    assert "(data/runs/toy.zh.json)" in runs.markdown("toy:trained", "zh", str)
     with pytest.raises(SourceError, match=r"no 'other' in docs/data/runs/toy\.json"):
         runs.markdown("toy:other", "en", str)
 
@@ -254,6 +262,8 @@ def test_weights_are_filed_beside_the_numbers(story, monkeypatch, capsys):
     assert run(monkeypatch, "toy:") == 0
     assert runs.filed("toy")["trained"]["weights"] == about, "the same weights are the same file"
     assert measuring_runs.differences("toy:trained", 1) == (0, 0)
+    for language in LANGUAGES:
+        assert "(data/runs/toy-trained.pt)" in runs.markdown("toy:trained", language, str)
     text = story.read_text(encoding="utf-8")
     story.write_text(text.replace("scale * torch", "torch"), encoding="utf-8")
     _, gap = measuring_runs.differences("toy:trained", 1)
@@ -306,12 +316,11 @@ def test_only_numbers_are_filed(value):
 def test_a_filed_run_is_of_todays_code_and_its_story_reads_it(story, name):
     command = f"python scripts/measure.py {story}:{name}"
     assert not runs.is_stale(story, name), f"its code has changed; run it again: {command}"
-    assert f'data_file("runs/{story}.json")' in runs.text(story)
     filed = runs.filed(story)[name]
+    file = filed["weights"]["file"] if "weights" in filed else f"{story}.json"
+    assert f'data_file("runs/{file}")' in runs.text(story)
     assert len(filed["values"]) == filed["seeds"]
     assert filed["seeds"] >= 3 or "weights" in filed, "only a model to look at may be one"
-    if "weights" in filed:
-        assert f'data_file("runs/{runs.weights_path(story, name).name}")' in runs.text(story)
 
 
 def test_every_filed_run_has_a_tolerance():
@@ -347,7 +356,8 @@ def test_each_filed_run_is_run_again(story, name, trained):
 @each_run
 @every("language", LANGUAGES)
 def test_a_page_says_where_a_filed_run_comes_from(story, name, language):
-    assert f"runs {story}:{name}" in tables_of(language)
+    """Of a Chinese story with other data the Chinese page does, under the name of the English."""
+    assert f"runs {story.removesuffix('.zh')}:{name}" in tables_of(language)
 
 
 @functools.cache

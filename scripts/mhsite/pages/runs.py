@@ -12,17 +12,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mhsite.stories import fingerprints
-from mhsite.stories.source import DOCS, STORIES, SourceError, sections
+from mhsite.stories.source import DOCS, STORIES, SourceError, sections, told_in
 
 FOLDER = DOCS / "data" / "runs"
-ORIGIN = {
-    "en": "Run beforehand with {seeds} ({date}, Python {python}, torch {torch}, {device}). "
-    "Building this page only reads the results; every night a test runs the code again with one of "
-    "these seeds, and compares. [All numbers]({data})",
-    "zh": "用{seeds}预先运行（{date}，Python {python}，torch {torch}，{device}）。"
-    "构建本页只读取这些结果；每晚的测试会取其中一个种子重新运行代码，并与结果比对。[全部数据]({data})",
+TIMES = {
+    "en": ("Run beforehand", "Run beforehand with {} seeds"),
+    "zh": ("预先运行一次", "用 {} 个随机种子预先运行"),
 }
-SEEDS = {"en": ("one seed", "{} seeds"), "zh": (" 1 个随机种子", " {} 个随机种子")}
+ORIGIN = {
+    "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only reads "
+    "the results; every night a test runs the code again with one seed, and compares. ",
+    "zh": "{times}（{date}，Python {python}，torch {torch}，{device}）。构建本页只读取这些结果；"
+    "每晚的测试会用一个种子重新运行代码，并与结果比对。",
+}
+LINKS = {
+    "en": ("[All numbers]({})", " [All weights]({})"),
+    "zh": ("[全部数据]({})", "[全部参数]({})"),
+}
 STALE = {
     "en": " **The code has changed since these runs.**",
     "zh": "**这些结果得出之后，代码又有改动。**",
@@ -99,12 +105,19 @@ def _told(name: str, run: dict) -> str:
 
 
 def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
-    """``<!-- runs STORY:NAME -->``: what its numbers were made with."""
+    """``<!-- runs STORY:NAME -->``: what its numbers were made with.
+
+    On a Chinese page those of the Chinese story, if it is one with other data.
+    """
     story, _, name = asked.partition(":")
+    twin = told_in(language, story)
+    story = twin if path_of(twin).is_file() else story
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
-    data = url(f"data/runs/{story}.json")
-    one, several = SEEDS[language]
-    seeds = one if found[name]["seeds"] == 1 else several.format(found[name]["seeds"])
-    origin = ORIGIN[language].format(**found[name] | {"data": data, "seeds": seeds})
+    run, (once, several), (numbers, weights) = found[name], TIMES[language], LINKS[language]
+    times = once if run["seeds"] == 1 else several.format(run["seeds"])
+    origin = ORIGIN[language].format(**run | {"times": times})
+    origin += numbers.format(url(f"data/runs/{path_of(story).name}"))
+    if "weights" in run:
+        origin += weights.format(url(f"data/runs/{run['weights']['file']}"))
     return origin + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"

@@ -20,8 +20,8 @@ TIMES = {
     "zh": ("预先运行一次", "用 {} 个随机种子预先运行"),
 }
 ORIGIN = {
-    "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only reads "
-    "the results; every night a test runs the code again with one seed, and compares. ",
+    "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only "
+    "reads the results; every night a test runs the code again with one seed, and compares. ",
     "zh": "{times}（{date}，Python {python}，torch {torch}，{device}）。构建本页只读取这些结果；"
     "每晚的测试会用一个种子重新运行代码，并与结果比对。",
 }

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from measuring.machine import processor
 
-DIGITS = 5
+DIGITS = 6
 
 
 def run(story: str, name: str, seeds: int) -> Path:
@@ -72,7 +72,8 @@ def differences(asked: str, seed: int, relative: float = 0.0) -> tuple[float, fl
         relative: by which share of the filed number a number may differ besides.
 
     Returns:
-        The most by which a number differs, and the most by which a weight does.
+        The most by which a number differs, and the most by which a weight does, as a share of
+        the largest of its name.
 
     Raises:
         SourceError: if nothing is filed for this seed.
@@ -83,12 +84,16 @@ def differences(asked: str, seed: int, relative: float = 0.0) -> tuple[float, fl
         raise SourceError(f"{asked}: nothing is filed for the seed {seed}")
     result = _checked(_function(story, name)(seed), asked)
     weights = torch.load(runs.weights_path(story, name)) if "weights" in filed else {}
-    if {n: w.shape for n, w in result.weights.items()} != {
-        n: w[seed].shape for n, w in weights.items()
-    }:
+    weights = {part: tensor[seed].double() for part, tensor in weights.items()}
+    if {n: w.shape for n, w in result.weights.items()} != {n: w.shape for n, w in weights.items()}:
         return math.inf, math.inf
-    gaps = [(w - weights[n][seed]).abs().max().item() for n, w in result.weights.items()]
+    gaps = [_share(result.weights[part], tensor) for part, tensor in weights.items()]
     return _difference(result.numbers, filed["values"][seed], relative), max(gaps, default=0.0)
+
+
+def _share(now: Tensor, filed: Tensor) -> float:
+    """Of the largest weight of this name; bytes and small numbers can be compared alike."""
+    return ((now - filed).abs().max() / filed.abs().max().clamp(min=1e-3)).item()
 
 
 def _difference(now: Any, filed: Any, relative: float) -> float:
@@ -117,10 +122,10 @@ class _Result(NamedTuple):
 def _checked(returned: Any, name: str) -> _Result:
     """What a function returned: numbers, perhaps with weights."""
     numbers, weights = returned if isinstance(returned, tuple) else (returned, {})
-    if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in weights.items()):
+    named = weights.items() if isinstance(weights, dict) else [(None, weights)]
+    if not all(isinstance(n, str) and isinstance(w, Tensor) for n, w in named):
         raise SourceError(f"{name} must return weights as tensors under their names, as a dict")
-    weights = {n: tensor.detach().contiguous() for n, tensor in weights.items()}
-    return _Result(_numbers(numbers, name), weights)
+    return _Result(_numbers(numbers, name), {n: tensor.detach() for n, tensor in named})
 
 
 def _numbers(value: Any, name: str) -> Any:

@@ -267,7 +267,7 @@ def test_weights_are_filed_beside_the_numbers(story, monkeypatch, capsys):
     text = story.read_text(encoding="utf-8")
     story.write_text(text.replace("scale * torch", "torch"), encoding="utf-8")
     _, gap = measuring_runs.differences("toy:trained", 1)
-    assert gap == pytest.approx((found["w"][1] / 2).max().item(), rel=0.01)
+    assert gap == pytest.approx(0.5, rel=0.01), "half of the largest weight"
     story.write_text(text.replace("rand(2, 3)", "rand(3, 2)"), encoding="utf-8")
     assert measuring_runs.differences("toy:trained", 1)[1] == math.inf
 
@@ -301,6 +301,12 @@ def test_what_cannot_be_run_is_refused(story, monkeypatch, capsys, asked, messag
 )
 def test_the_largest_difference_of_nested_lists(now, filed, differ):
     assert measuring_runs._difference(now, filed, 0.0) == differ
+
+
+@pytest.mark.parametrize("weights", [[1], {"w": [1.0]}, {0: torch.ones(1)}, torch.ones(1)])
+def test_only_tensors_under_names_are_weights(weights):
+    with pytest.raises(SourceError, match="must return weights as tensors under their names"):
+        measuring_runs._checked(([1.0], weights), "toy:trained")
 
 
 @pytest.mark.parametrize("value", [None, [1, "2"], [float("nan")], [True], {"a": 1}])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from mhsite.beside import offline
+from mhsite.stories import child_processes
 from mhsite.stories.source import ROOT
 
 
@@ -17,28 +17,43 @@ def main() -> int:
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="cpu", help="for labs")
     parser.add_argument("--force", action="store_true", help="run all stories, stale or not")
     parser.add_argument("--jobs", type=int, help="stories at once (default: one a core)")
-    parser.add_argument("--site-dir", default=str(ROOT / "site"), help="where the site goes")
+    parser.add_argument("--site-dir", type=Path, default=ROOT / "site", help="where the site goes")
     parser.add_argument("--engine", choices=["mkdocs", "zensical"], default="mkdocs")
-    parser.add_argument("--offline", metavar="ZIP", help="also as a zip, for a folder")
+    parser.add_argument("--offline", metavar="ZIP", type=Path, help="also as a zip, for a folder")
     options = parser.parse_args()
-    if options.offline and options.engine == "zensical":
-        parser.error("--offline takes what MkDocs builds")
+    check(parser, options)
+    site_dir = options.site_dir.absolute()  # of the caller's folder: what is started is in ROOT
     stories = [sys.executable, ROOT / "scripts" / "stories.py", "--device", options.device]
     stories += ["--force"] * options.force
     stories += ["--jobs", str(options.jobs)] if options.jobs else []
-    site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", options.site_dir]
+    site = [sys.executable, "-m", "mkdocs", "build", "--site-dir", site_dir]
     if options.engine == "zensical":
-        site = [sys.executable, "-m", "mhsite.engines.with_zensical", options.site_dir]
+        site = [sys.executable, "-m", "mhsite.engines.with_zensical", site_dir]
     ours = [str(ROOT), str(ROOT / "scripts")]  # not those of another clone
     path = os.pathsep.join(filter(None, [*ours, os.environ.get("PYTHONPATH")]))
     environment = os.environ | {"MHATTN_DEVICE": options.device, "PYTHONPATH": path}
-    failed = (
-        subprocess.run(stories, cwd=ROOT).returncode
-        or subprocess.run(site, cwd=ROOT, env=environment).returncode
-    )
+    child_processes.end_with_starter()
+    failed = child_processes.run(stories, cwd=ROOT)
+    failed = failed or child_processes.run(site, cwd=ROOT, env=environment)
     if options.offline and not failed:
-        offline.write(Path(options.site_dir), Path(options.offline))
+        offline.write(site_dir, options.offline)
     return failed
+
+
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse, before the build, what would fail after it."""
+    if options.jobs is not None and options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {options.jobs}")
+    if options.site_dir.exists() and not options.site_dir.is_dir():
+        parser.error(f"--site-dir: {options.site_dir} is no folder")
+    if not options.offline:
+        return
+    if options.engine == "zensical":
+        parser.error("--offline takes what MkDocs builds")
+    if not options.offline.absolute().parent.is_dir():
+        parser.error(f"--offline: there is no folder {options.offline.absolute().parent}")
+    if options.offline.is_dir():
+        parser.error(f"--offline must name a file, and {options.offline} is a folder")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 import shutil
 from pathlib import Path
+from urllib.parse import urljoin
 
 import mhsite
 from mhsite.engines import build, publish, serve, with_mkdocs
 from mhsite.pages import chapters, release
 from mhsite.pages.page import read
+from mhsite.stories import child_processes
 from mhsite.stories.source import DOCS
 from mkdocs.plugins import CombinedEvent, event_priority
 
@@ -19,18 +21,24 @@ class State:
 
 def on_startup(command, dirty):
     mhsite.come_first()
-    State.command, State.files = command, serve.files()
+    State.command = command
+    if command == "build":
+        child_processes.end_with_starter()
 
 
 @event_priority(100)  # before mkdocstrings, which hands the extensions on
 def on_config(config):
     language = config.theme["language"]
+    if State.command == "serve" and not State.files:
+        serve.prepare(*config.dev_addr)
+        State.files = serve.files()
+        config.site_url = urljoin(config.site_url, "/")  # here it lies at its host's root
     config.extra["search_in_parts"] = True
     config.nav = with_mkdocs.navigation(language)
     config.copyright = release.footer(language)
     config.markdown_extensions.append("mhsite.pages.extension")
     config.mdx_configs["mhsite.pages.extension"] = {"language": language}
-    if language == "en" and "only_pages" not in config.extra:
+    if language == "en" and "one_by_one" not in config.extra:
         build.prepare(serve=State.command == "serve")
         if State.command == "serve":
             config.nav = None
@@ -40,7 +48,7 @@ def on_config(config):
 
 
 def _files(files, config):
-    first = State.command == "serve" and "only_pages" not in config.extra
+    first = State.command == "serve" and "one_by_one" not in config.extra
     (with_mkdocs.nothing if first else with_mkdocs.add_files)(files, config)
 
 
@@ -50,23 +58,15 @@ after = event_priority(-100)(with_mkdocs.keep_paths)
 on_files = CombinedEvent(before, after)
 
 
-def on_page_markdown(markdown, page, config, files):
-    with_mkdocs.go_on()
-
-
 def on_page_content(html, page, config, files):
-    with_mkdocs.go_on()
     source = read(DOCS / config.theme["language"] / page.file.src_uri)
     if source.is_notebook:
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
     page.meta |= {"description": build.description(source), "changed": release.changed(source)}
+    page.update_date = page.meta["changed"]  # in the sitemap: not the day of this build
     page.meta["hide"] = chapters.hidden(page.file.src_uri)
     return html
-
-
-def on_page_context(context, page, config, nav):
-    with_mkdocs.go_on()
 
 
 def on_post_page(output, page, config):
@@ -75,7 +75,7 @@ def on_post_page(output, page, config):
 
 
 def on_post_build(config):
-    if State.command == "serve" or "only_pages" in config.extra:
+    if State.command == "serve" or "one_by_one" in config.extra:
         return
     build.finish(config.theme["language"], Path(config.site_dir))
     if config.theme["language"] != "en":
@@ -86,6 +86,7 @@ def on_post_build(config):
 
 
 def on_serve(server, config, builder):
+    server.mount_path, server.url = "/", config.site_url
     State.site = server.builder = serve.Site(server, config, State.files)
     server.set_app(State.site.serve)
     State.site.start()

@@ -62,8 +62,14 @@ def fix(path: Path) -> None:
 
     The n-th of a kind goes to the n-th of that kind, so both pages need equally many.
     """
-    language = path.resolve().relative_to(DOCS).parts[0]
-    other = DOCS / LANGUAGES[language == LANGUAGES[0]] / path.resolve().relative_to(DOCS / language)
+    path = path.resolve()
+    language = next((each for each in LANGUAGES if path.is_relative_to(DOCS / each)), None)
+    if language is None:
+        raise SourceError("a page lies in docs/en or docs/zh, this one does not", path)
+    other = DOCS / LANGUAGES[language == LANGUAGES[0]] / path.relative_to(DOCS / language)
+    for page in (path, other):
+        if not page.is_file():
+            raise SourceError("there is no such page", page)
     mine, theirs = read(path), read(other)
     right: dict[str, list[Block]] = {}
     for kind, name in FIXED.items():

@@ -11,13 +11,17 @@ import argparse
 import sys
 
 from mhsite.pages.page import sections_of
-from mhsite.stories import keys, schedule, translation
+from mhsite.stories import child_processes, keys, schedule, translation
 from mhsite.stories.source import SourceError
 
 
 def main() -> int:
     sys.stdout.reconfigure(encoding="utf-8")  # whatever this machine's is: stories print symbols
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if options.jobs is not None and options.jobs < 1:
+        parser.error(f"--jobs must be at least 1, got {options.jobs}")
+    child_processes.end_with_starter()
     try:
         errors = _errors(options)
     except SourceError as error:

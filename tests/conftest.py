@@ -2,6 +2,7 @@ import os
 
 import matplotlib
 import pytest
+import tiers
 import torch
 from mhsite.stories import models
 from mhsite.stories.source import ROOT, SourceError
@@ -37,3 +38,26 @@ def trained():
     except SourceError as error:
         give_up = pytest.fail if os.environ.get("CI") else pytest.skip
         give_up(error.message)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--slow-sample",
+        type=float,
+        metavar="SECONDS",
+        help="with -m slow: of one core, for tests that the change touches and others, drawn",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` leaves most of them out
+def pytest_itemcollected(item):
+    found = item.config.stash.setdefault(tiers.COLLECTED, {})
+    found.setdefault(tiers.name_of(item), set()).add(tiers.tier_of(item))
+
+
+@pytest.hookimpl(trylast=True)  # of those that `-m` left
+def pytest_collection_modifyitems(config, items):
+    if (seconds := config.getoption("--slow-sample")) is not None:
+        chosen = tiers.sample(items, seconds, tiers.changed_files())
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]

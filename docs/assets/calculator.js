@@ -1,9 +1,10 @@
-// What serving a model takes, for sizes that the reader sets. All counting is in costs.js, which the build
-// translates from mhattn/costs/serving.py; the form, its words and its first answers are in the page
-// already, by scripts/mhsite/pages/calculator.py.
+// What serving a model takes, for sizes that the reader sets. All counting is in costs.js; known-sizes.js, with the
+// known models and accelerators, and the form, its words and its first answers, which are in the page already, are
+// written by scripts/mhsite/pages/calculator.py.
 
-import { DEVICES, MODELS, bytes_of, check_device, check_serving, kind_cost, numbers_kept, serving_cost } from "./costs.js"
+import { kindCost, servingCost } from "./costs.js"
 import { element, mount } from "./dom.js"
+import { DEVICES, MODELS } from "./known-sizes.js"
 
 const DEFAULTS = { model: "llama-3.1-8b", device: "h100", tokens: "8192", batch: "1", weight_bits: "16", cache_bits: "16", devices: "" }
 const KIND = ["layers", "num_heads", "num_kv_heads", "head_dim", "window", "kv_lora_rank", "q_lora_rank",
@@ -58,8 +59,17 @@ const bytes = number => scaled(number, 1024, BYTES)
 const time = number => scaled(number, 1000, TIMES)
 const counted = number => scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E", "Z"])
 const filled = (text, parts) => text.replace(/\{(\w*)\}/g, (_, name) => parts[name || "of"])
-const modelOf = name => MODELS.find(model => model.name === name)
-const deviceOf = name => DEVICES.find(device => device.name === name)
+/** The same with BigInts, as costs.js counts with them. */
+const exact = x => {
+  if (Array.isArray(x)) return x.map(exact)
+  if (typeof x === "number") return BigInt(x)
+  if (x === null || typeof x !== "object") return x
+  return Object.fromEntries(Object.entries(x).map(([name, of]) => [name, exact(of)]))
+}
+const models = MODELS.map(exact)
+const chips = DEVICES.map(exact)
+const modelOf = name => models.find(model => model.name === name)
+const deviceOf = name => chips.find(device => device.name === name)
 
 /** The fields of a model, by the names that they have in the form and in the address. */
 export function fieldsOf(model) {
@@ -75,10 +85,11 @@ const shownIn = (kind, name, model) =>
   KIND.indexOf(name) < 4 || (name === "window" ? kind.sees !== "state"
     : kind.sees !== "state" && model.kinds.some(kind => name.startsWith("index") || name === "top_keys" ? kind.top_keys : kind.kv_lora_rank))
 
-const fieldsOfDevice = device =>
+/** The same of a device, in the units of the form. */
+export const fieldsOfDevice = device =>
   Object.fromEntries(Object.entries(SCALES).map(([name, scale]) => [name, String(Number(device[name]) / Number(scale))]))
 
-/** The sizes that the texts of the form stand for, as `serving_cost` takes them. */
+/** The sizes that the texts of the form stand for, as `servingCost` takes them. */
 export function read(texts) {
   const model = modelOf(texts.model)
   const size = (name, least, empty) => {
@@ -98,7 +109,7 @@ export function read(texts) {
       return [name, size(`${name}.${i}`, zero ? 0n : 1n, optional ? (zero ? 0n : null) : undefined)]
     })
     const sizes = { ...kind, ...Object.fromEntries(changed) }
-    if (sizes.num_heads % sizes.num_kv_heads !== 0n && sizes.sees !== "state") {
+    if (sizes.num_heads % sizes.num_kv_heads !== 0n) {
       throw new Refused(`num_kv_heads.${i}`, "divides", { text: texts[`num_kv_heads.${i}`], other: `num_heads.${i}`, size: sizes.num_heads })
     }
     return sizes
@@ -122,18 +133,16 @@ export function read(texts) {
   }
 }
 
-/** All counts; where the sources don't give all sizes, those of the cache alone. */
+const NO_MLP = { dim: 0n, matrices: 0n, experts: 0n }
+
+/** All counts; where the sources don't give all sizes, those of attention and its cache alone. */
 export function count(sizes) {
-  const kinds = sizes.kinds.map(kind => kind_cost(sizes.embed_dim, kind))
-  if (sizes.mlp !== null && sizes.vocabulary !== null && sizes.tied !== null) return serving_cost(kinds, sizes)
-  check_serving(sizes.embed_dim, sizes.tokens, sizes.batch, sizes.weight_bits, sizes.cache_bits, sizes.devices)
-  check_device(sizes.device.memory, sizes.device.bandwidth, sizes.device.flops)
-  const added = kinds.reduce((sum, kind) => sum + kind.layers * kind.cached, 0n)
-  return {
-    cache_bytes: bytes_of(numbers_kept(kinds, sizes.tokens, sizes.batch, 1n), sizes.cache_bits),
-    token_bytes: bytes_of(added, sizes.cache_bits),
-    attention_parameters: kinds.reduce((sum, kind) => sum + kind.layers * kind.weights, 0n),
-  }
+  const kinds = sizes.kinds.map(kind => kindCost(sizes.embed_dim, kind))
+  const { mlp, vocabulary, tied } = sizes
+  if (mlp !== null && vocabulary !== null && tied !== null) return servingCost(kinds, sizes)
+  const { cache_bytes, token_bytes, attention_parameters } =
+    servingCost(kinds, { ...sizes, mlp: mlp ?? NO_MLP, vocabulary: vocabulary ?? 0n })
+  return { cache_bytes, token_bytes, attention_parameters }
 }
 
 /** Lines of Python that count the same. */
@@ -295,6 +304,7 @@ function show(place) {
   const pythonFold = fold(words.python, element("pre", code))
   const reset = form.querySelector("[type=reset]")
   reset.hidden = false
+  form.querySelector("fieldset").disabled = false
   more.replaceChildren(element("p", [link, lines, reset], { className: "mh-calc-copy" }), sizesFold, machineFold, detailsFold, pythonFold)
   const field = (name, value) =>
     element("label", [labelOf(words, name), element("input", "", { name, value, autocomplete: "off" }, { inputmode: "text" })])

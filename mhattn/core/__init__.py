@@ -8,7 +8,7 @@
 - `modules`: `MultiHeadAttention`, the layer that puts all of this together; `asking`: how it calls
   what it attends with.
 - `gradients`: the backward pass, by hand.
-- `checks`: what refuses arguments that do not fit.
+- `checks`: what refuses arguments that do not fit; `steps`: what a trace names.
 
 Other ways to attend are in `mhattn.variants`, whole models in `mhattn.models`.
 """

@@ -1,8 +1,8 @@
 """Checks of arguments: each error names the argument, the rule and the value.
 
-Used as ``check.mask(mask, shape)``, so the source that a page shows can be copied. Only `lengths`,
-`distances`, `weights` and `matrices` look at a tensor's data, which makes a GPU wait;
-`torch.compile` leaves the first three out.
+Used as ``check.mask(mask, shape)``, so the source that a page shows can be copied. Of these checks
+only `lengths` looks at a tensor's data, which makes a GPU wait; `torch.compile` leaves that out.
+What only other rooms check is in modules of the same name there.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.costs import integers
+from mhattn.costs import integers as sizes
 from mhattn.costs.integers import divides as divides
 
 __all__: list[str] = []  # each check is for one function of the package
@@ -23,14 +23,14 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 def floats(name: str, x: Any) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
-        raise TypeError(f"{name} must be a tensor of floats, got {_kind(x)}")
+        raise TypeError(f"{name} must be a tensor of floats, got {kind(x)}")
     axes(name, x, 2)
 
 
 def query_and_key(query: Any, key: Any) -> None:
     floats("query", query)
     floats("key", key)
-    got = functools.partial(_got, query=query, key=key)
+    got = functools.partial(got_shapes, query=query, key=key)
     same_dtype("key", key, "query", query)
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query and key must have the same last axis, {got()}")
@@ -56,56 +56,11 @@ def attention(query: Any, key: Any, values: Any, factor: float | None, share: fl
     dropout(share)
 
 
-def vectors(key_vectors: Any, value_vectors: Any, query: Tensor, value: Tensor) -> None:
-    floats("key_vectors", key_vectors)
-    floats("value_vectors", value_vectors)
-    rows = key_vectors.shape[0]
-    for name, x, width in (
-        ("key_vectors", key_vectors, query.shape[-1]),
-        ("value_vectors", value_vectors, value.shape[-1]),
-    ):
-        if tuple(x.shape) != (rows, width) or rows % 2 == 0:
-            rule = f"(2 k + 1, {width}), as many rows as the other's"
-            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
-
-
-def latents(query: Any, kept: Any, k_b: Tensor, v_b: Tensor) -> None:
-    floats("query", query)
-    axes("query", query, 4, exactly=True)
-    floats("kept", kept)
-    axes("kept", kept, 4, exactly=True)
-    for name, x in (("k_b", k_b), ("v_b", v_b)):
-        axes(name, x, 3, exactly=True)
-        if (x.shape[0], x.shape[-1]) != (query.shape[1], k_b.shape[-1]):
-            rule = f"(H={query.shape[1]}, ..., R={k_b.shape[-1]})"
-            raise ValueError(f"{name} must be {rule}, got {tuple(x.shape)}")
-    turned = query.shape[-1] - k_b.shape[1]
-    for name, x in (("kept", kept), ("k_b", k_b), ("v_b", v_b)):
-        same_dtype(name, x, "query", query)
-    if turned < 0:
-        rule = f"at least D={k_b.shape[1]} wide, as k_b"
-        raise ValueError(f"query must be {rule}, got {tuple(query.shape)}")
-    row = (query.shape[0], 1, kept.shape[2], k_b.shape[-1] + turned)
-    if tuple(kept.shape) != row:
-        letters = f"(B, 1, S, R + D_R) = ({row[0]}, 1, S, {row[-1]})"
-        raise ValueError(f"kept must be {letters}, got {tuple(kept.shape)}")
-
-
-def no_longer_than_key(query: Tensor, key: Tensor) -> None:
-    if query.shape[-2] > key.shape[-2]:
-        raise ValueError(f"query must not be longer than key, {_got(query=query, key=key)}")
-
-
-def as_long_as_key(query: Tensor, key: Tensor) -> None:
-    if query.shape[-2] != key.shape[-2]:
-        raise ValueError(f"query must be as long as key, {_got(query=query, key=key)}")
-
-
 def value(value: Any, key: Tensor) -> None:
     floats("value", value)
     same_dtype("value", value, "key", key)
     if value.shape[:-1] != key.shape[:-1]:
-        got = _got(key=key, value=value)
+        got = got_shapes(key=key, value=value)
         raise ValueError(f"key and value must have the same axes but the last, {got}")
 
 
@@ -118,9 +73,9 @@ def grad_output(grad_output: Any, shape: Sequence[int]) -> None:
 
 def mask(mask: Any, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise TypeError(f"mask must be a tensor of booleans, True = may attend, got {_kind(mask)}")
+        raise TypeError(f"mask must be a tensor of booleans, True = may attend, got {kind(mask)}")
     try:
-        _broadcasts("mask", mask, shape, letters)
+        broadcasts("mask", mask, shape, letters)
     except ValueError as error:
         if len(shape) != 4:
             raise
@@ -133,78 +88,15 @@ def mask(mask: Any, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
         raise
 
 
-def weights(weights: Any, given: Any) -> None:
-    floats("weights", weights)
-    if given is not None:
-        mask(given, weights.shape)
-    if torch.compiler.is_compiling():
-        return  # a graph cannot ask for numbers
-    x = weights.detach().to(torch.promote_types(weights.dtype, torch.float32))
-    sums = (x if given is None else x * given).sum(dim=-1)
-    wrong = ~((sums - 1).abs() < 0.01)  # NaN is wrong, too
-    if given is not None:
-        wrong &= given.any(dim=-1)
-    if wrong.any():
-        hint = "dropout? another mask?"
-        got = f"got {sums[wrong][0]:.4g} ({hint})"
-        raise ValueError(f"weights must sum to 1 over what each query sees, {got}")
-
-
-def pattern(name: str, pattern: Any, weights: Any) -> None:
-    floats("weights", weights)
-    if not isinstance(pattern, Tensor) or pattern.dtype != torch.bool:
-        raise TypeError(f"{name} must be a tensor of booleans, got {_kind(pattern)}")
-    axes(name, pattern, 2)
-    _broadcasts(name, pattern, weights.shape)
-
-
-def tokens(tokens: Any) -> None:
-    _token_numbers(tokens)
-    axes("tokens", tokens, 2, exactly=True)
-
-
-def tokens_of_keys(tokens: Any, num_queries: int, num_keys: int) -> None:
-    _token_numbers(tokens)
-    if tokens.ndim != 2 or tokens.shape[-1] != num_keys:
-        raise ValueError(f"tokens must be (B, S={num_keys}), got {tuple(tokens.shape)}")
-    if num_queries > num_keys:
-        raise ValueError(f"with tokens, L must be at most S={num_keys}, got {num_queries}")
-
-
-def _token_numbers(tokens: Any) -> None:
-    if not isinstance(tokens, Tensor) or tokens.dtype not in INTEGERS:
-        raise TypeError(f"tokens must be a tensor of integers, got {_kind(tokens)}")
-
-
-def rate(rate: float, draws: int) -> int:
-    """How many of the draws and the truth together are at most that share of them."""
-    if not 0 < rate < 1:
-        raise ValueError(f"rate must be between 0 and 1, got {rate}")
-    at_least("draws", draws, 1)
-    allowed = math.floor(rate * (draws + 1) + 1e-9)
-    if allowed < 1:
-        raise ValueError(f"draws must be at least 1 / rate - 1 = {1 / rate - 1:g}, got {draws}")
-    return allowed
+def integers(name: str, x: Any) -> None:
+    if not isinstance(x, Tensor) or x.dtype not in INTEGERS:
+        raise TypeError(f"{name} must be a tensor of integers, got {kind(x)}")
 
 
 def bias(bias: Any, shape: Sequence[int]) -> None:
     if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        raise TypeError(f"bias must be a tensor of floats, got {_kind(bias)}")
-    _broadcasts("bias", bias, shape)
-
-
-def state(state: Any, shape: Sequence[int]) -> None:
-    floats("state", state)
-    if state.shape != torch.Size(shape):
-        rule = f"(..., D_phi, D_v + 1) = {tuple(shape)}"
-        raise ValueError(f"state must be {rule}, got {tuple(state.shape)}")
-
-
-def mask_of_keys(x: Any, shape: Sequence[int]) -> None:
-    mask(x, shape)
-    if x.ndim > 1 and x.shape[-2] > 1:
-        rule = "the same for all queries, (..., 1, S): the keys are added up once for all of them"
-        raise ValueError(f"mask must be {rule}, got {tuple(x.shape)}")
+        raise TypeError(f"bias must be a tensor of floats, got {kind(bias)}")
+    broadcasts("bias", bias, shape)
 
 
 def scale(scale: float | None) -> None:
@@ -233,22 +125,6 @@ def axes(name: str, x: Tensor, number: int, *, exactly: bool = False) -> None:
         raise ValueError(f"{name} must have {rule}, got shape {tuple(x.shape)}")
 
 
-def matrices(name: str, x: Any, number: int = 2, *, exactly: bool = False) -> None:
-    floats(name, x)
-    axes(name, x, number, exactly=exactly)
-    if x.numel() == 0:
-        raise ValueError(f"{name} must not be empty, got shape {tuple(x.shape)}")
-    for extreme in x.aminmax():  # NaN if there is one
-        if not math.isfinite(extreme):
-            raise ValueError(f"{name} must be finite, got {extreme.item()}")
-
-
-def same_size(axis: int, letter: str, **pair: Tensor) -> None:
-    one, other = pair.values()
-    if one.shape[axis] != other.shape[axis]:
-        raise ValueError(f"{' and '.join(pair)} must have the same {letter}, {_got(**pair)}")
-
-
 def fraction(name: str, number: float) -> None:
     if not 0 <= number < 1:
         raise ValueError(f"{name} must be in [0, 1), got {number}")
@@ -269,13 +145,13 @@ def same_dtype(name: str, x: Tensor, others: str, other: Tensor) -> None:
 
 
 def _autocast(x: Tensor) -> bool:
-    kind = x.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    device = x.device.type
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def at_least(name: str, number: int, least: int) -> None:
     if not isinstance(number, torch.SymInt):  # a length inside of a graph
-        integers.at_least(name, number, least)
+        sizes.at_least(name, number, least)
 
 
 def lengths_of_table(L: int, S: int) -> None:
@@ -308,8 +184,7 @@ def pairs(name: str, number: int, base: float) -> None:
 
 
 def positions(positions: Any, x: Tensor, name: str = "positions") -> None:
-    if not isinstance(positions, Tensor) or positions.dtype not in INTEGERS:
-        raise TypeError(f"{name} must be a tensor of integers, got {_kind(positions)}")
+    integers(name, positions)
     shape = x.shape[0], x.shape[-2]
     if tuple(positions.shape) not in (shape[1:], (1, *shape[1:]), shape):
         rule = f"(L,) = {shape[1:]} or (B, L) = {shape}"
@@ -317,14 +192,8 @@ def positions(positions: Any, x: Tensor, name: str = "positions") -> None:
 
 
 def rows(rows: Any) -> None:
-    if not isinstance(rows, Tensor) or rows.dtype not in INTEGERS:
-        raise TypeError(f"rows must be a tensor of integers, got {_kind(rows)}")
+    integers("rows", rows)
     axes("rows", rows, 1, exactly=True)
-
-
-def caches(caches: Sequence[Any] | None, blocks: int) -> None:
-    if caches is not None and len(caches) != blocks:
-        raise ValueError(f"caches must be one for each of {blocks} blocks, got {len(caches)}")
 
 
 def pair_of_positions(pair: tuple[Any, Any] | None, query: Tensor, key: Tensor) -> None:
@@ -337,17 +206,8 @@ def pair_of_positions(pair: tuple[Any, Any] | None, query: Tensor, key: Tensor) 
         positions(pair[1], key, "positions of keys")
 
 
-def distances(distance: Tensor, what: str, most: int) -> None:
-    if torch.compiler.is_compiling():
-        return  # a graph cannot ask for numbers
-    wrong = distance[distance.abs() >= most]
-    if len(wrong):
-        raise ValueError(f"positions must be less than {what}={most} apart, got {wrong[0].item()}")
-
-
 def lengths(lengths: Any, num_keys: int) -> None:
-    if not isinstance(lengths, Tensor) or lengths.dtype not in INTEGERS:
-        raise TypeError(f"lengths must be a tensor of integers, got {_kind(lengths)}")
+    integers("lengths", lengths)
     if lengths.ndim not in (1, 2):
         raise ValueError(f"lengths must have 1 or 2 axes, got shape {tuple(lengths.shape)}")
     if torch.compiler.is_compiling():
@@ -357,7 +217,7 @@ def lengths(lengths: Any, num_keys: int) -> None:
         raise ValueError(f"lengths must be in 0..S = 0..{num_keys}, got {wrong[0].item()}")
 
 
-def _broadcasts(name: str, x: Tensor, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
+def broadcasts(name: str, x: Tensor, shape: Sequence[int], letters: str = "(..., L, S)") -> None:
     if not fits(x.shape, shape):
         rule = f"broadcast to {letters} = {tuple(shape)}"
         raise ValueError(f"{name} must {rule}, got {tuple(x.shape)}")
@@ -369,9 +229,9 @@ def fits(given: Sequence[int], shape: Sequence[int]) -> bool:
     return len(given) <= len(shape) and all(given[-a] in (1, shape[-a]) for a in axes)
 
 
-def _kind(x: Any) -> str:
+def kind(x: Any) -> str:
     return str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
 
 
-def _got(**tensors: Tensor) -> str:
+def got_shapes(**tensors: Tensor) -> str:
     return "got " + " and ".join(f"{name} {tuple(x.shape)}" for name, x in tensors.items())

@@ -13,6 +13,7 @@ from torch import Tensor
 from mhattn.core import checks as check
 from mhattn.core.fused import fused_attention
 from mhattn.core.masks import causal_mask
+from mhattn.core.steps import step
 
 __all__ = [
     "attention",
@@ -57,6 +58,9 @@ def attention_scores(query: Tensor, key: Tensor, scale: float | None = None) -> 
     key = repeat_heads(key, query)  # (..., S, D)
     return (scale * query) @ key.transpose(-2, -1)  # (..., L, S)
     # --8<-- [end:attention_scores]
+
+
+step(attention_scores, "scores")
 
 
 # --8<-- [start:attention_weights]
@@ -111,6 +115,9 @@ def attention_weights(
     weights = masked_softmax(scores, mask, is_causal=is_causal, overwrite=True)
     return weights.to(query.dtype)
     # --8<-- [end:attention_weights]
+
+
+step(attention_weights, "weights")
 
 
 # --8<-- [start:masked_softmax]
@@ -304,6 +311,9 @@ def attention(
     # --8<-- [end:attention]
 
 
+step(attention, "mix")
+
+
 # --8<-- [start:repeat_heads]
 def repeat_heads(x: Tensor, query: Tensor) -> Tensor:
     """Repeat each head of a key or value for its group of query heads.
@@ -328,6 +338,9 @@ def repeat_heads(x: Tensor, query: Tensor) -> Tensor:
     group = query.shape[-3] // x.shape[-3]
     return x.repeat_interleave(group, dim=-3)  # (B, H, S, D)
     # --8<-- [end:repeat_heads]
+
+
+step(repeat_heads, "repeat {}")
 
 
 # --8<-- [start:split_heads]
@@ -357,6 +370,9 @@ def split_heads(x: Tensor, num_heads: int) -> Tensor:
     # --8<-- [end:split_heads]
 
 
+step(split_heads, "split {}")
+
+
 # --8<-- [start:merge_heads]
 def merge_heads(x: Tensor) -> Tensor:
     """Lay the heads side by side again; undoes `split_heads`.
@@ -379,6 +395,9 @@ def merge_heads(x: Tensor) -> Tensor:
     x = x.transpose(-3, -2)  # (B, L, H, D)
     return x.flatten(-2)  # (B, L, H * D)
     # --8<-- [end:merge_heads]
+
+
+step(merge_heads, "merge")
 
 
 # --8<-- [start:fold_heads]

@@ -4,6 +4,10 @@ On a CPU, `torch.nn.functional.scaled_dot_product_attention` falls back to the w
 with all its scores in memory, if it gets fewer or more than four axes, a mask or a bias of three,
 values of another width than the keys, or rows whose numbers do not lie side by side; on a GPU, if
 it gets grouped heads in float32. Here each of them is put into a form that stays fused.
+
+A function whose name ends in ``_on_gpu`` is called behind ``is_cuda`` alone. What was measured on a
+CPU is filed with a hash of the code behind it, and such functions are not in it: they may change
+without making those numbers stale.
 """
 
 import functools

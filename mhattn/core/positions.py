@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mhattn.core import checks as check
 from mhattn.core.frequencies import rotary_frequencies
+from mhattn.core.steps import step
 
 __all__ = ["Alibi", "Position", "Rotary", "sinusoidal_positions"]
 
@@ -276,6 +277,9 @@ class Rotary(Position):
             names[1] = f"frequencies from {low:.3g} to {high:.3g}"
         return ", ".join(names)
         # --8<-- [end:Rotary]
+
+
+step(Rotary.rotate, "turn {}")
 
 
 class RotaryTable:

@@ -1,4 +1,4 @@
-"""Checks of sizes, for modules that need no torch; `mhattn.core.checks` has all others."""
+"""Checks of sizes, for modules that need no torch; tensors are checked in `mhattn.core.checks`."""
 
 __all__: list[str] = []
 

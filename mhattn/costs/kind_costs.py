@@ -1,6 +1,6 @@
 """What a layer of one kind keeps and multiplies, in attention of any kind that known models have.
 
-Translated to JavaScript for the calculator, as `mhattn.costs.serving`.
+The site's calculator counts the same in JavaScript, docs/assets/costs.js, which a test compares.
 """
 
 from __future__ import annotations

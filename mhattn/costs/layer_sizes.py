@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from mhattn.costs import integers as check
-from mhattn.costs.serving import mlp_weights
 
 __all__ = ["CompressedSizes", "IndexSizes", "LatentSizes", "LayerSizes", "MlpSizes"]
 
@@ -176,3 +175,39 @@ class LayerSizes:
         older = tokens // self.every * self.together
         return self.layers * (seen * self.numbers + older + self.state)
         # --8<-- [end:layers]
+
+
+# The calculator of the site runs these three as well: its build translates them to JavaScript, so
+# they keep to arithmetic with integers, names, fields and conditions, as all of `serving` does.
+
+
+def mlp_weights(mlp: MlpSizes, embed_dim: int, layers: int, taken: int) -> int:
+    """The matrices of MLPs, of so many routed experts a layer, and of the routers."""
+    dense = embed_dim * mlp.matrices * (0 if mlp.dim is None else mlp.dim)
+    if mlp.experts == 0:
+        return layers * dense
+    inner = embed_dim if mlp.expert_embed is None else mlp.expert_embed
+    around = 0 if mlp.expert_embed is None else 2 * mlp.expert_embed
+    sparse = inner * mlp.matrices * mlp.expert_dim * (taken + mlp.shared)
+    sparse += embed_dim * (mlp.experts + around)
+    count = layers - mlp.dense_layers if mlp.expert_layers is None else mlp.expert_layers
+    return mlp.dense_layers * dense + count * sparse
+
+
+def mlps_met(mlp: MlpSizes, embed_dim: int, layers: int, tokens: int) -> int:
+    """What is read of the MLPs if so many tokens choose their experts evenly, at random."""
+    always = mlp_weights(mlp, embed_dim, layers, 0)
+    if mlp.experts == 0:
+        return always
+    routed = mlp_weights(mlp, embed_dim, layers, mlp.experts) - always
+    unmet = unmet_parts(mlp.experts - mlp.per_token, mlp.experts, tokens)
+    return always + routed - routed * unmet // 1_000_000_000_000_000_000
+
+
+def unmet_parts(others: int, experts: int, tokens: int) -> int:
+    """``(others / experts) ** tokens`` in parts of 10^18: that no token chooses an expert."""
+    if tokens == 0:
+        return 1_000_000_000_000_000_000
+    half = unmet_parts(others, experts, tokens // 2)
+    square = half * half // 1_000_000_000_000_000_000
+    return square * others // experts if tokens % 2 == 1 else square

@@ -1,8 +1,4 @@
-"""What a whole model's attention costs: parameters, FLOPs, memory; exact integers, no torch.
-
-The calculator of the site runs these very functions: its build translates them to JavaScript. So
-they keep to arithmetic with integers, names, conditions and calls of one another.
-"""
+"""What a whole model's attention costs: parameters, FLOPs, memory; exact integers, no torch."""
 
 from dataclasses import dataclass
 

@@ -8,11 +8,11 @@ from math import gcd
 from mhattn.costs import integers as check
 from mhattn.costs.hardware import Accelerator
 from mhattn.costs.kind_costs import KindCost
-from mhattn.costs.layer_sizes import MlpSizes
+from mhattn.costs.layer_sizes import MlpSizes, mlp_weights, mlps_met
 from mhattn.costs.links import Link, all_reduce_nanoseconds
 from mhattn.costs.model_costs import visible_pairs
 from mhattn.costs.model_sizes import ModelSizes
-from mhattn.costs.serving import bytes_of, ceil_div, mlp_weights, mlps_met
+from mhattn.costs.serving import bytes_of, ceil_div
 
 __all__ = ["Chunk", "Replica"]
 

@@ -1,7 +1,6 @@
 """What serving a decoder takes: memory for weights and cache, and the least time that it can take.
 
-The calculator of the site runs these very functions: its build translates them to JavaScript. So
-they keep to arithmetic with integers, names, fields, conditions, sums and calls of one another.
+The site's calculator counts the same in JavaScript, docs/assets/costs.js, which a test compares.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mhattn.costs import integers as check
+from mhattn.costs.layer_sizes import mlp_weights, mlps_met
 from mhattn.costs.model_costs import visible_pairs
 
 if TYPE_CHECKING:
@@ -213,38 +213,6 @@ def fewest_devices(run: Run, tokens: int, batch: int, devices: int) -> int | Non
     if share <= run.device.memory:
         return devices
     return None if devices >= 4096 else fewest_devices(run, tokens, batch, 2 * devices)
-
-
-def mlp_weights(mlp: MlpSizes, embed_dim: int, layers: int, taken: int) -> int:
-    """The matrices of MLPs, of so many routed experts a layer, and of the routers."""
-    dense = embed_dim * mlp.matrices * (0 if mlp.dim is None else mlp.dim)
-    if mlp.experts == 0:
-        return layers * dense
-    inner = embed_dim if mlp.expert_embed is None else mlp.expert_embed
-    around = 0 if mlp.expert_embed is None else 2 * mlp.expert_embed
-    sparse = inner * mlp.matrices * mlp.expert_dim * (taken + mlp.shared)
-    sparse += embed_dim * (mlp.experts + around)
-    count = layers - mlp.dense_layers if mlp.expert_layers is None else mlp.expert_layers
-    return mlp.dense_layers * dense + count * sparse
-
-
-def mlps_met(mlp: MlpSizes, embed_dim: int, layers: int, tokens: int) -> int:
-    """What is read of the MLPs if so many tokens choose their experts evenly, at random."""
-    always = mlp_weights(mlp, embed_dim, layers, 0)
-    if mlp.experts == 0:
-        return always
-    routed = mlp_weights(mlp, embed_dim, layers, mlp.experts) - always
-    unmet = unmet_parts(mlp.experts - mlp.per_token, mlp.experts, tokens)
-    return always + routed - routed * unmet // 1_000_000_000_000_000_000
-
-
-def unmet_parts(others: int, experts: int, tokens: int) -> int:
-    """``(others / experts) ** tokens`` in parts of 10^18: that no token chooses an expert."""
-    if tokens == 0:
-        return 1_000_000_000_000_000_000
-    half = unmet_parts(others, experts, tokens // 2)
-    square = half * half // 1_000_000_000_000_000_000
-    return square * others // experts if tokens % 2 == 1 else square
 
 
 def tokens_seen(kind: KindCost, tokens: int) -> int:

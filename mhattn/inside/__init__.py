@@ -10,6 +10,7 @@
 - `stream`: the residual stream, and queries, keys, values, weights and outputs, of one call.
 - `subspaces`: what heads read and write, and their two circuits.
 - `tracing`: the shape after each step; `timing`: seconds, bytes and FLOPs of a call.
+- `checks`: what refuses weights and patterns that do not fit.
 
 Nothing here draws: `mhattn.show` does.
 """

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
+from mhattn.inside import checks as check
 from mhattn.inside.importance import Edit, edit_heads
 from mhattn.inside.layers import attention_layers, projection_of
 from mhattn.inside.observe import projection_called
@@ -181,18 +181,23 @@ def pulled_back(norm: nn.Module, x: Tensor, direction: Tensor) -> Tensor:
     if isinstance(norm, nn.Identity):
         return direction.expand_as(x)
     centred = x - x.mean(dim=-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
+    # transformers calls it variance_epsilon; torch's RMSNorm takes that of the dtype by default.
     eps = getattr(norm, "eps", getattr(norm, "variance_epsilon", None))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     divisor = (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt()  # (B, 1)
     gain = getattr(norm, "weight", None)
     scaled = direction if gain is None else direction * gain.to(x.dtype)
     bias = getattr(norm, "bias", None)
+    # A class called a norm may do something else, as add one to its gain (Gemma). So what is
+    # assumed here is compared with what the norm does; half precision may lose up to 2 %.
     ours = centred / divisor * (1 if gain is None else gain) + (0 if bias is None else bias)
     theirs = norm.forward(x.to(x.dtype if gain is None else gain.dtype)).to(x.dtype)
     if (ours - theirs).abs().max() > 0.02 * theirs.abs().max():
         got = type(norm).__name__
         raise ValueError(f"norm must be RMSNorm, LayerNorm or Identity, got {got}, another one")
     read = scaled / divisor
+    # LayerNorm takes the mean off what it reads. Taking it off the direction has the same effect,
+    # and then the direction can be multiplied by each term of the stream alone.
     return read - read.mean(dim=-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else read
 
 

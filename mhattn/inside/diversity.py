@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mhattn.core import checks as check
+from mhattn.inside import checks as check
 from mhattn.inside.heads import head_divergence, mean_of_rows, wide_and_seen
 
 __all__ = [

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mhattn.core import checks as check
 from mhattn.core.masks import sink_mask, window_mask
+from mhattn.inside import checks as check
 
 __all__ = [
     "Role",

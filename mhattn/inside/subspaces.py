@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.modules import MultiHeadAttention
+from mhattn.inside import checks as check
 
 __all__ = [
     "DirectSum",

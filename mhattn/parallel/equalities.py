@@ -19,7 +19,7 @@ from mhattn.core.functional import attention, merge_heads, split_heads
 from mhattn.core.modules import MultiHeadAttention
 from mhattn.core.positions import Alibi, Rotary
 from mhattn.parallel.checkpoints import load_shares, save_shares
-from mhattn.parallel.demo import (
+from mhattn.parallel.compare import (
     compare_heads,
     compare_tokens,
     difference,

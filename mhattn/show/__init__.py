@@ -2,6 +2,7 @@
 
 - `tables`: numbers with headings, as text and as Markdown.
 - `plots`: maps of attention weights, and the colours that the site uses.
+- `fonts`: an installed font for figures with Chinese words.
 - `gallery`: all heads of a model as files, ``python -m mhattn.show.gallery``; `gallery_page`: their
   figures and page.
 
@@ -15,10 +16,12 @@ from mhattn.door import lazy
 NAMES = {
     "tables": "table",
     "plots": "COLORS HEAD_COLORS NEGATIVE plot_heads plot_weights",
+    "fonts": "use_chinese_font",
     "gallery": "write_gallery",
 }
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
+    from mhattn.show.fonts import *
     from mhattn.show.gallery import *
     from mhattn.show.plots import *
     from mhattn.show.tables import *

@@ -170,6 +170,8 @@ def plot_heads(
 
 def _cells(weights: np.ndarray, vmax: float, color: str) -> PolyCollection:
     """A square around each (column, row), its alpha the share of vmax."""
+    # Squares, not an image: in an SVG they stay sharp at any size, and a page can tell which cell
+    # is under the pointer.
     corners = np.array([(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5), (-0.5, 0.5)])
     rows, columns = np.indices(weights.shape)
     squares = np.stack([columns, rows], axis=-1).reshape(-1, 1, 2) + corners
@@ -186,6 +188,7 @@ def _frame(
     keys: Sequence[str] | None,
 ) -> None:
     num_queries, num_keys = shape
+    # The first query stands at the top and keys are named above, so a map is read like a table.
     ax.set(xlim=(-0.5, num_keys - 0.5), ylim=(num_queries - 0.5, -0.5), aspect="equal")
     ax.set_xticks([] if keys is None else range(num_keys), keys)
     ax.set_yticks([] if queries is None else range(num_queries), queries)
@@ -207,6 +210,7 @@ def _grid(num_heads: int, columns: int) -> np.ndarray:
 
 def _numbers(weights: Any, shape: str, ndim: int) -> np.ndarray:
     if hasattr(weights, "detach"):
+        # In float64, since NumPy knows no bfloat16.
         weights = weights.detach().double().cpu()
     numbers: np.ndarray = np.asarray(weights, dtype=float)
     if numbers.ndim != ndim or numbers.size == 0:
@@ -219,6 +223,7 @@ def _numbers(weights: Any, shape: str, ndim: int) -> np.ndarray:
 def _vmax(weights: np.ndarray, vmax: float | None) -> float:
     largest = float(np.abs(weights).max())
     if vmax is None:
+        # At least one, so that maps of shares have one scale, however small their numbers are.
         return max(1.0, largest)
     if not vmax > 0:
         raise ValueError(f"vmax must be positive, got {vmax}")

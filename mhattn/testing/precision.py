@@ -103,6 +103,8 @@ def double(subject: Subject) -> Found:
     if found.dtype != torch.float64:
         yield Finding("double", "float64", f"output {found.dtype}", "float64", level="note")
         return
+    # 1e-9 is lost in float32, whose steps near one are 1e-7. Each column moves by another amount:
+    # an equal one for all would be taken away by a norm in front.
     nudged = [x + 1e-9 * torch.ones_like(x) * (1 + torch.arange(x.shape[-1])) for x in inputs]
     steps = (exact(*subject.three(nudged)).output - found).abs().max().item()
     if steps == 0 or steps > 1e-6:
@@ -141,6 +143,8 @@ def gradients(subject: Subject) -> Found:
         yield Finding("gradients", "called with gradients on", got, "from output to inputs")
         return
     source = torch.Generator().manual_seed(3)
+    # One random direction instead of one entry after the other: a wrong gradient has the right
+    # slope along it with probability zero.
     direction = torch.randn(output.shape, generator=source, dtype=torch.float64).to(output.device)
     grads = torch.autograd.grad(output, list(named.values()), direction, allow_unused=True)
     source = torch.Generator().manual_seed(4)
@@ -149,6 +153,7 @@ def gradients(subject: Subject) -> Found:
         step = torch.randn(x.shape, generator=source, dtype=torch.float64).to(x.device)
         claims.append(0.0 if grad is None else (grad * step).sum().item())
         slopes.append(_slope(exact, leaves, x, step, direction, claims[-1]))
+    # What is far below the largest slope is rounding, and no claim can be held to that.
     largest = max(map(abs, slopes))
     for (name, x), grad, claimed, slope in zip(named.items(), grads, claims, slopes, strict=True):
         did = f"{name} was moved a little"

@@ -30,8 +30,11 @@ def apart(subject: Subject, one: Tensor, other: Tensor) -> Tensor:
     if one.shape != other.shape:
         return torch.full((one.shape[0], one.shape[-2]), torch.inf)
     gap = (one - other).abs()
+    # NaN on both sides is no difference. Whether there should be NaN is asked by another check.
     gap[one.isnan() & other.isnan()] = 0
     gap = torch.nan_to_num(gap, nan=torch.inf, posinf=torch.inf)
+    # In units of a usual output, so that one tolerance serves layers of any scale; a layer that
+    # gives zeros alone has no unit, and any difference from it is large.
     usual = one[one.isfinite()].square().mean().sqrt().clamp(min=1e-9).nan_to_num(1.0)
     gap = gap.amax(dim=-1) / usual
     return gap.amax(dim=1) if subject.is_heads else gap
@@ -62,6 +65,7 @@ def influence(
         usual output.
     """
     before = subject(*inputs, seed=seed, **asked).output
+    # On the CPU, whatever the layer's device: one seed gives other numbers on a GPU.
     source = torch.Generator().manual_seed(77)
     moved = []
     place = {"self": (0, 1, 2), "keys": (1, 2), "queries": (0,)}[where]
@@ -70,6 +74,7 @@ def influence(
         new: dict[int, Tensor] = {}
         for i in place:
             x = inputs[i]
+            # A tensor that was given three times stays one: layers ask if the key is the query.
             if id(x) not in new:
                 y = x.clone()
                 fresh = (

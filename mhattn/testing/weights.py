@@ -48,9 +48,12 @@ def _rows(subject: Subject, name: str, given: Tensor, seen: Tensor | None) -> Fo
     sums = (given.sum(-1) - 1).abs().max().item()
     if (given < -1e-9).any():
         yield Finding("weights", name, "weights below 0", "shares of one")
+    # A sink takes a share that no key gets. `not <=` also catches NaN.
     elif not sums <= subject.tolerance and not subject.calls.sinks:
         yield Finding("weights", name, f"rows sum to 1 ± {said(sums)}", "rows sum to one")
     if given.ndim == 4 and subject.heads > 1 and given.shape[-1] > 1:
+        # Equal heads are a mistake, as a view that takes another axis for that of heads, unless
+        # all weights are equal: then the scores were too small to tell.
         alike = (given - given[:, :1]).abs().max() < 1e-9
         flat = (given - given.mean(-1, keepdim=True)).abs().max() < 1e-4
         if alike and not flat and seen is None:

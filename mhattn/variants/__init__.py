@@ -9,6 +9,7 @@
 - `normed`: scores kept in bounds.
 - `relative`: distances that are learned; `relative_blocks`: their fast forms.
 - `flex`: masks and biases for `torch.nn.attention.flex_attention`.
+- `checks`: what refuses their arguments.
 
 Each is an ``attend`` or a ``position`` of `mhattn.MultiHeadAttention`, or a layer beside it. Added
 and turned positions are in `mhattn.core`.

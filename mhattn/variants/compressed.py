@@ -12,6 +12,7 @@ from torch import Tensor
 from mhattn.core import checks as check
 from mhattn.core.functional import masked_softmax
 from mhattn.core.positions import Rotary
+from mhattn.core.steps import step
 from mhattn.variants.topk import top_key_mask
 
 __all__ = ["compress_rows", "compressed_attention", "compressed_mask"]
@@ -183,6 +184,9 @@ def compressed_attention(
     weights = masked_softmax(scores, mask)[..., : S + N]
     return rotary.rotate(weights @ seen, positions=-own)
     # --8<-- [end:compressed_attention]
+
+
+step(compressed_attention, "mix", in_blocks=True)
 
 
 def check_blocks(rows: Tensor, gates: Tensor, bias: Tensor, overlap: bool) -> None:

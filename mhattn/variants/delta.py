@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.functional import repeat_heads
+from mhattn.core.steps import step
+from mhattn.variants import checks as check
 from mhattn.variants.linear import chunks
 
 __all__ = ["GatedDelta", "gated_delta_attention"]
@@ -125,6 +126,9 @@ def gated_delta_attention(
     output = torch.cat(outputs, dim=-2).to(query.dtype)
     return (output, last) if return_state else output
     # --8<-- [end:gated_delta_attention]
+
+
+step(gated_delta_attention, "mix", in_blocks=True)
 
 
 # --8<-- [start:attend_chunk]

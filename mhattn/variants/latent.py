@@ -12,11 +12,12 @@ from typing import Literal, Protocol, cast, overload
 import torch
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.cache import KVCache, keep_to_one_layer
 from mhattn.core.functional import attention, merge_heads, split_heads
 from mhattn.core.positions import Attended, Rotary
+from mhattn.core.steps import step
 from mhattn.costs.attention import latent_multiplications
+from mhattn.variants import checks as check
 
 __all__ = [
     "LatentAttention",
@@ -170,6 +171,9 @@ def latent_attention(
         query, kept, k_b, v_b, mask=mask, is_causal=is_causal, return_weights=return_weights
     )
     # --8<-- [end:latent_attention]
+
+
+step(latent_attention, "heads")
 
 
 @one_form
@@ -519,3 +523,6 @@ class LatentAttention(nn.Module):
     def extra_repr(self) -> str:
         names = ["num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]
         return ", ".join(f"{name}={getattr(self, name)}" for name in [*names, "q_lora_rank"])
+
+
+step(LatentAttention.compress, "kept")

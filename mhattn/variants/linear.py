@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhattn.core import checks as check
 from mhattn.core.functional import repeat_heads
+from mhattn.core.steps import step
+from mhattn.variants import checks as check
 
 __all__ = [
     "elu_plus_one",
@@ -154,6 +155,9 @@ def recurrent_linear_attention(
     # --8<-- [end:recurrent_linear_attention]
 
 
+step(recurrent_linear_attention, "mix")
+
+
 @overload
 def linear_attention(
     query: Tensor,
@@ -256,6 +260,9 @@ def linear_attention(
     output = output.to(query.dtype)
     return (output, state) if return_state else output
     # --8<-- [end:linear_attention]
+
+
+step(linear_attention, "mix")
 
 
 # --8<-- [start:attend_to_all]

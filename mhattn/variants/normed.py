@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mhattn.core import checks as check
 from mhattn.core.functional import attention, attention_scores, masked_softmax, repeat_heads
 from mhattn.core.positions import Attended
+from mhattn.core.steps import step
 
 __all__ = ["NormedAttention", "soft_capped_attention"]
 
@@ -130,6 +131,9 @@ def normalised(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     # --8<-- [end:NormedAttention]
 
 
+step(normalised, "norm {}")
+
+
 # --8<-- [start:soft_capped_attention]
 def soft_capped_attention(
     query: Tensor,
@@ -196,3 +200,6 @@ def soft_capped_attention(
     output = weights @ repeat_heads(value, query)  # (..., L, D_v)
     return (output, weights) if return_weights else output
     # --8<-- [end:soft_capped_attention]
+
+
+step(soft_capped_attention, "mix", beside=True)

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mhattn.core import checks as check
 from mhattn.core.functional import attention, masked_softmax, repeat_heads
 from mhattn.core.positions import Attended, Position, Positions, distances, side_by_side
+from mhattn.core.steps import step
+from mhattn.variants import checks as check
 from mhattn.variants.relative_blocks import backwards, biased_by_blocks, by_blocks
 
 __all__ = ["LearnedBias", "RelativePosition", "relative_attention"]
@@ -87,6 +88,9 @@ def relative_attention(
     shares = torch.zeros_like(by_distance).scatter_add(-1, row, weights)  # of each distance
     return weights @ value + shares @ value_vectors, weights
     # --8<-- [end:relative_attention]
+
+
+step(relative_attention, "mix", beside=True)
 
 
 # --8<-- [start:LearnedBias]
@@ -364,3 +368,6 @@ class RelativePosition(Position):
             return output.to(dtype), weights.to(dtype)
         return output.to(dtype)
         # --8<-- [end:RelativePosition]
+
+
+step(RelativePosition.attend, "mix", beside=True)

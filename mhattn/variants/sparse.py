@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mhattn.core import checks as check
 from mhattn.core.functional import attention, repeat_heads
+from mhattn.core.steps import step
+from mhattn.variants import checks as check
 
 __all__ = ["local_attention", "strided_attention"]
 
@@ -73,6 +74,9 @@ def local_attention(
     attend = functools.partial(attention, scale=scale)
     return attend_in_windows(query, key, value, window, attend, is_causal=is_causal, mask=mask)
     # --8<-- [end:local_attention]
+
+
+step(local_attention, "mix", in_blocks=True)
 
 
 # --8<-- [start:strided_attention]
@@ -135,6 +139,9 @@ def strided_attention(
     both = torch.addcmul(far, 1 - share, near[..., alone:, :])
     return torch.cat([near[..., :alone, :], both], dim=-2).to(query.dtype)
     # --8<-- [end:strided_attention]
+
+
+step(strided_attention, "mix", in_blocks=True)
 
 
 def strided_step(

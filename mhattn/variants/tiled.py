@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mhattn.core import checks as check
 from mhattn.core.functional import attention_scores, repeat_heads
+from mhattn.core.steps import step
 
 __all__ = ["Sums", "block_sums", "merge_sums", "tiled_attention", "tiles"]
 
@@ -250,3 +251,6 @@ def tiled_attention(
         output.append(sums.output.to(query.dtype))
     return torch.cat(output, dim=-2)  # (..., L, D_v)
     # --8<-- [end:tiled_attention]
+
+
+step(tiled_attention, "mix", in_blocks=True)

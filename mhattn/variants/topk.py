@@ -14,6 +14,7 @@ from torch import Tensor
 from mhattn.core import checks as check
 from mhattn.core.functional import attention, repeat_heads
 from mhattn.core.masks import causal_mask
+from mhattn.core.steps import step
 
 __all__ = ["index_scores", "top_k_attention", "top_key_mask"]
 
@@ -223,6 +224,9 @@ def top_k_attention(
         return output.squeeze(-2)
     return output.transpose(-3, -2).flatten(-4, -3)  # (..., H, L, D_v)
     # --8<-- [end:top_k_attention]
+
+
+step(top_k_attention, "mix", in_blocks=True)
 
 
 # --8<-- [start:gather_rows]

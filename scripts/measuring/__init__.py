@@ -2,7 +2,8 @@
 
 - `rounds`: how a benchmark is registered, and what becomes of its rounds.
 - `runs`: experiments of stories that train too long for a build.
-- `benchmarks`: speed and memory of parts; `variants`: kinds of attention over the length.
+- `benchmarks`: speed and memory of parts; `variants`: kinds of attention over the length; `steps`:
+  what launching a step costs a server, and what other requests change.
 - `comparisons`: the same work by other libraries, which `peers` builds.
 - `counters`: what published counters of FLOPs see.
 - `kernels`: attention without layers around it: SDPA, FlexAttention, caches, packed texts.

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from mhsite.folders import DOCS, ROOT
 from mhsite.stories import models
-from mhsite.stories.source import DOCS, ROOT
 from torch import Tensor, nn
 
 from measuring import peers as builders

@@ -34,7 +34,7 @@ from mhattn.parallel import (
     share_latent_heads,
     split_attention,
 )
-from mhattn.parallel.demo import way_to_attend
+from mhattn.parallel.compare import way_to_attend
 from mhattn.parallel.ring import pass_on
 from mhattn.variants import LatentAttention
 

@@ -5,6 +5,8 @@
 - `beside`: notebooks, the search index, cards, the zip.
 - `engines`: who renders the pages, and when.
 
+All of them may import `folders`, one module: where this project lies.
+
 Whoever imports it gets this clone's `mhattn`, whatever another clone has installed there.
 """
 

@@ -11,9 +11,11 @@ error is raised; what means nothing for it is ``absent``, with the reason.
 
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import formulas
 import pytest
@@ -23,6 +25,7 @@ from torch import nn
 import mhattn
 from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, attention, pack_linears
 from mhattn.core import LinearState, Position, fused_attention, yarn_frequencies
+from mhattn.costs import layer_costs
 from mhattn.costs.layer_costs import UNCOUNTED
 from mhattn.lessons import AttentionOnly, Echo, GatherModel, RecallModel
 from mhattn.models import (
@@ -83,7 +86,7 @@ DUTIES = {
     "state": "a state_dict carries all that is learned",
     "empty memory": "meta device, to_empty and reset_parameters set every number",
     "dropout": "changes the output in training, and only then",
-    "weights": "return_weights gives the shares, which sum to one",
+    "weights": "return_weights gives the shares, which sum to one, or to less if the entry says so",
     "positions": "given positions can be the usual ones",
     "cache": "token by token with a cache is the full pass",
     "trace": "trace names its steps from the input to the output",
@@ -91,6 +94,19 @@ DUTIES = {
     "peaks": "peak_bytes measures what peak_activation_bytes counts",
     "types": "type checkers know what it returns, with and without weights",
 }
+
+
+# What a row of weights may be. Softmax shares out one; what may keep a part to itself, as softmax
+# plus one, shares out less.
+SHARES, SHARES_OR_LESS = "shares", "shares, or less"
+
+
+def place(file: Path | str, start: str) -> str:
+    """File and line of the first line that begins so: where to add what a test misses."""
+    file, root = Path(file).resolve(), Path(__file__).parents[2]
+    lines = file.read_text(encoding="utf-8").splitlines()
+    number = next(i for i, line in enumerate(lines, 1) if line.startswith(start))
+    return f"{file.relative_to(root).as_posix()}:{number}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +132,7 @@ class Entry:
         block: how many positions it computes at once.
         graph_for_each_length: whether compiling writes out a loop over the sequence.
         typed: an expression that calls it, as a type checker reads it.
+        weights: what a row of its weights is: shares, which sum to one, or shares, or less.
     """
 
     name: str = ""
@@ -136,6 +153,7 @@ class Entry:
     block: int = BLOCK
     graph_for_each_length: bool = False
     typed: str = ""
+    weights: str = SHARES
 
     def module(self, dtype: torch.dtype | None = None, **options: object) -> nn.Module:
         """With numbers in all that is learned, also in what starts at zero or one."""
@@ -188,7 +206,15 @@ class Entry:
     def kinds(self) -> dict[str, dict[str, object]]:
         """Its kinds of LayerCost, or what LayerCost knows of that it does not count."""
         names = [getattr(thing, "__name__", "") for thing in self.of]
-        return self.costs or {name: {} for name in names if name in UNCOUNTED}
+        kinds = self.costs or {name: {} for name in names if name in UNCOUNTED}
+        if not kinds:
+            costs = layer_costs.__file__
+            raise LookupError(
+                f"{self.name}: mhattn.costs counts nothing for {' or '.join(names)}. Add its kind "
+                f"in {place(costs, 'KINDS: ')} and {place(costs, 'COUNTED = ')}, and costs={{...}} "
+                f"to its entry; or in UNCOUNTED, {place(costs, 'UNCOUNTED = ')}, why not."
+            )
+        return kinds
 
     def can(self, duty: str) -> bool:
         return duty not in self.cannot and duty not in self.absent
@@ -199,6 +225,25 @@ def public() -> dict[str, object]:
     rooms = (found.name for found in pkgutil.iter_modules(mhattn.__path__) if found.ispkg)
     doors = [importlib.import_module(f"mhattn.{room}") for room in rooms]
     return {name: getattr(door, name) for door in doors for name in door.__all__}
+
+
+def how_to_enter(name: str) -> str:
+    """What to do for a name that must have a row and has none."""
+    table = "FUNCTIONS" if inspect.isfunction(public().get(name)) else "LAYERS"
+    return (
+        f"{name}: add an entry with of=({name},) to {table} in {place(__file__, f'{table} = ')}, "
+        f"or the reason why it needs none to EXCEPTIONS in {place(__file__, 'EXCEPTIONS = ')}"
+    )
+
+
+def how_to_trace(function: Callable[..., object]) -> str:
+    """What to do for a function that attends and is no step of a trace."""
+    file, name = inspect.getsourcefile(function), function.__name__
+    return (
+        f'{name}: add step({name}, "mix") behind it in {place(file, f"def {name}(")}; it is in '
+        "mhattn.core.steps. beside=True: it returns weights that it computes itself. "
+        "in_blocks=True: it calls other steps block by block, and is one"
+    )
 
 
 def unknown(*names: str) -> tuple[type[Exception], str]:
@@ -910,9 +955,13 @@ EXCEPTIONS |= dict.fromkeys(
 )
 
 
-def duty(name: str) -> Callable[..., Callable[..., None]]:
-    """A test for every entry to which it means something; one that refuses must raise its error."""
+def duty(name: str, *, now: int | None = None) -> Callable[..., Callable[..., None]]:
+    """A test for every entry to which it means something; one that refuses must raise its error.
+
+    ``now``: how many of the entries plain `pytest` draws, if the test is a slow one.
+    """
     assert name in DUTIES
+    from drawn import few_now  # pytest has its folder on the path; to print the table is without
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)
@@ -925,7 +974,9 @@ def duty(name: str) -> Callable[..., Callable[..., None]]:
 
         entries = [entry for entry in TABLE.values() if name not in entry.absent]
         run.duty = name
-        return pytest.mark.parametrize("entry", entries, ids=lambda entry: entry.name)(run)
+        number = len(entries) if now is None else now
+        parameters = few_now(entries, number, of=name, name=lambda entry: entry.name)
+        return pytest.mark.parametrize("entry", parameters)(run)
 
     return decorate
 

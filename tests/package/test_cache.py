@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from drawn import few_now
 
 from mhattn import Alibi, KVCache, MultiHeadAttention, Rotary, sink_mask, window_mask
 from mhattn.core import LinearState
@@ -232,7 +233,8 @@ WITH_SINKS = [(1, 1), (1, 4), (2, 1), (3, 5), (5, 3), (7, 2), (2, 50)]  # sinks,
 def test_sinks_give_what_loops_give_position_by_position(name, sinks, window):
     mha, x = layer(position=POSITIONS[name]), torch.randn(B, 31, E, dtype=torch.float64)
     expected = expected_stream(mha, x, sinks, window, name)
-    for first in range(1, min(31, sinks + window) + 1):  # nothing is dropped in the first call
+    room = min(31, sinks + window)  # nothing is dropped in the first call
+    for first in sorted({1, 2, sinks, min(sinks + 1, room), (room + 1) // 2, room - 1, room}):
         outputs, cache = stream(mha, x, first, sinks, window)
         torch.testing.assert_close(outputs, expected)
     assert cache.seen == 31 == cache.dropped + len(cache)
@@ -397,7 +399,7 @@ def test_a_cache_is_for_one_layer(kind):
     torch.testing.assert_close(other(x, is_causal=True, cache=cache), fresh)
 
 
-@pytest.mark.parametrize("kind", CACHED)
+@pytest.mark.parametrize("kind", few_now(CACHED, 1, of="a cache in a graph", name=str))
 @torch.no_grad()
 def test_a_cache_goes_through_a_graph(kind):
     make, new = CACHED[kind]

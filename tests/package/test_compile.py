@@ -1,7 +1,11 @@
-"""Everything in the registry as one graph for all lengths: `torch.compile` and `torch.export`."""
+"""Everything in the registry as one graph for all lengths: `torch.compile` and `torch.export`.
+
+A graph takes seconds: plain `pytest` draws five of them, `pytest -m slow` makes the others.
+"""
 
 import pytest
 import torch
+from drawn import few_now
 from registry import LAYERS, TABLE, B, E, duty
 
 from mhattn import MultiHeadAttention, padding_mask
@@ -41,7 +45,7 @@ def drawn(entry, length):
     return entry.alone(entry.drawn(length, batch=batch, dtype=torch.float32))
 
 
-@duty("compile")
+@duty("compile", now=2)
 def test_one_graph_serves_all_lengths(entry):
     if OLD and entry.name == "stride":
         pytest.xfail("torch 2.9 compiles slices of a loop for the sizes of the first length")
@@ -63,7 +67,7 @@ def test_one_graph_serves_all_lengths(entry):
             assert len(graphs) <= 3  # for the first length, a single token, and all others
 
 
-@duty("export")
+@duty("export", now=2)
 def test_export_with_a_dynamic_length(entry):
     if OLD and entry.graph_for_each_length:
         pytest.xfail("torch 2.9 exports a loop over positions for one length")
@@ -79,7 +83,7 @@ def test_export_with_a_dynamic_length(entry):
         torch.testing.assert_close(run(*inputs), module(*inputs))
 
 
-@pytest.mark.parametrize("name", WITH_WEIGHTS)
+@pytest.mark.parametrize("name", few_now(WITH_WEIGHTS, 1, of="weights in a graph", name=str))
 def test_weights_and_positions_at_all_lengths(name):
     mha, takes_positions = TABLE[name].module(torch.float32), name != "plain"
     compiled = torch.compile(mha, fullgraph=True, backend="eager")
@@ -91,6 +95,7 @@ def test_weights_and_positions_at_all_lengths(name):
         torch.testing.assert_close(compiled(x, **options), mha(x, **options))
 
 
+@pytest.mark.slow
 def test_a_padding_mask_inside_of_a_graph():
     mha = MultiHeadAttention(E, 3, num_kv_heads=1)
 

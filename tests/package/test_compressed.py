@@ -6,9 +6,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers.cache_utils import DynamicCache
-from transformers.models.deepseek_v4 import modeling_deepseek_v4 as hub
-from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config
 
 from mhattn import Rotary
 from mhattn.core import rotary_frequencies
@@ -89,6 +86,10 @@ def ours(layer, x, kind, start=0, steps=None):
 
 
 def theirs(kind):
+    # transformers takes seconds to load: not while tests are collected
+    from transformers.models.deepseek_v4.configuration_deepseek_v4 import DeepseekV4Config
+    from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4Attention
+
     config = DeepseekV4Config(
         hidden_size=E,
         num_attention_heads=H,
@@ -110,15 +111,17 @@ def theirs(kind):
         attn_implementation="eager",
     )
     # The indexer turns as many features as the layer, so their share of its width is its own.
-    layer = hub.DeepseekV4Attention(config, 0).eval()
+    layer = DeepseekV4Attention(config, 0).eval()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.7)
     return config, layer.requires_grad_(False)
 
 
 def called(config, layer, x, cache=None, past=0):
+    from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4RotaryEmbedding
+
     places = torch.arange(past, past + x.shape[1]).expand(B, -1)
-    rope = hub.DeepseekV4RotaryEmbedding(config)
+    rope = DeepseekV4RotaryEmbedding(config)
     turns = {name: rope(x, places, layer_type=name) for name in BASES}
     first = max(0, past - WINDOW + 1) if cache is not None else 0
     keys = torch.arange(first, past + x.shape[1])
@@ -139,6 +142,8 @@ def test_equals_deepseek_v4_in_one_pass(kind, seed):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_deepseek_v4_token_by_token_with_its_cache(kind):
+    from transformers.cache_utils import DynamicCache
+
     config, layer = theirs(kind)
     x = torch.randn(B, L, E)
     cache = DynamicCache(config=config)

@@ -1,5 +1,6 @@
 """The engine on paper: what must hold after every step, for requests drawn at random."""
 
+import functools
 import random
 from collections import Counter
 from itertools import pairwise
@@ -38,6 +39,21 @@ def drawn(seed):
     return requests, options
 
 
+def all_seeds(number):
+    """One test of so many seeds; that of the first failure stands in its traceback."""
+
+    def decorate(holds):
+        @functools.wraps(holds)
+        def run():
+            for seed in range(number):
+                holds(seed)
+
+        del run.__wrapped__  # or pytest looks for a fixture called seed
+        return run
+
+    return decorate
+
+
 def time(chunks):
     return 3 + sum(7 * chunk.new + chunk.past // 5 for chunk in chunks)
 
@@ -68,7 +84,7 @@ def watched(requests, options):
     return engine.served()
 
 
-@pytest.mark.parametrize("seed", range(300))
+@all_seeds(300)
 def test_what_must_hold(seed):
     requests, options = drawn(seed)
     served = watched(requests, options)
@@ -93,7 +109,7 @@ def test_what_must_hold(seed):
     assert first == sorted(first), "somebody overtook"
 
 
-@pytest.mark.parametrize("seed", range(300))
+@all_seeds(300)
 def test_every_token_is_computed_once_unless_pages_were_lost_or_shared(seed):
     requests, options = drawn(seed)
     served = serve(requests, time, **options)
@@ -161,7 +177,7 @@ def test_a_prompt_in_pieces_stops_nobody():
     assert "prompt" not in pieces.waits(0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@all_seeds(40)
 def test_apart(seed):
     requests, options = drawn(seed)
     options.pop("piece")
@@ -260,7 +276,7 @@ def test_no_page_is_left():
         pool.take()
 
 
-@pytest.mark.parametrize("seed", range(100))
+@all_seeds(100)
 def test_pages_hold_what_was_written(seed):
     """Sequences that fork: each reads its own tokens, whatever the others write."""
     draw = random.Random(seed)

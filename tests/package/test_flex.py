@@ -259,6 +259,7 @@ def test_flex_in_half_precision(dtype, atol):
     reason="needs a C++ compiler; Windows has another",
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.slow
 @torch.no_grad()
 def test_compiled_flex_reads_the_lists_and_agrees():
     """A block that is not listed is not read, so a NaN there reaches nobody."""
@@ -279,6 +280,7 @@ def test_compiled_flex_reads_the_lists_and_agrees():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_compiled_call_of_the_page_gives_the_same():
     """The page defines it and doesn't make it, since a reader may have no compiler."""

@@ -5,9 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
-from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
 
 from mhattn import MultiHeadAttention, Rotary, attention
 from mhattn.core import (
@@ -32,6 +29,8 @@ settings = pytest.mark.parametrize(("head_dim", "base", "factor", "length"), SET
 
 def config(kind, head_dim, base, factor, length, **more):
     """Of two heads; transformers fills in and checks the rest."""
+    from transformers import LlamaConfig  # takes seconds: not while tests are collected
+
     parameters = {"rope_type": kind, "rope_theta": base, "factor": factor, **more}
     if kind in ("yarn", "llama3"):
         parameters["original_max_position_embeddings"] = length
@@ -45,6 +44,8 @@ def config(kind, head_dim, base, factor, length, **more):
 
 
 def theirs(kind, *given, seq_len=None, **more):
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
     found, factor = ROPE_INIT_FUNCTIONS[kind](config(kind, *given, **more), "cpu", seq_len=seq_len)
     return found.double(), factor
 
@@ -121,6 +122,8 @@ def test_ramps_run_from_unchanged_to_the_whole_factor(function, head_dim, base, 
 @pytest.mark.parametrize("kind", ["linear", "yarn", "llama3"])
 def test_a_layer_equals_llamas_with_copied_weights(kind):
     """Queries and keys grow with YaRN there; here, the scale does."""
+    from transformers.models.llama.modeling_llama import LlamaAttention, LlamaRotaryEmbedding
+
     head_dim, base, factor = 14, 500.0, 8.0
     given = head_dim, base, factor, 29
     more = {"low_freq_factor": 1.0, "high_freq_factor": 4.0} if kind == "llama3" else {}

@@ -86,6 +86,20 @@ def gallery(tmp_path_factory):
     return folder, files, maps
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Figures take most of the time; who asks for numbers or files alone does without."""
+    for name in ("draw_layer", "draw_overview", "draw_similarity"):
+        monkeypatch.setattr(f"mhattn.show.gallery.{name}", lambda *given: "<svg></svg>")
+
+
+@pytest.fixture
+def similarity_alone(monkeypatch):
+    """Of the figures, only the matrix of similarity is drawn."""
+    for name in ("draw_layer", "draw_overview"):
+        monkeypatch.setattr(f"mhattn.show.gallery.{name}", lambda *given: "<svg></svg>")
+
+
 def test_the_files(gallery):
     folder, files, _ = gallery
     assert sorted(files) == sorted(folder.iterdir())
@@ -138,7 +152,7 @@ def test_what_even_attention_has(gallery):
     assert causal["entropy_even"] == full["entropy_even"] == "1.0000"
 
 
-def test_one_weight_behind_the_query_makes_a_layer_see_all(tmp_path):
+def test_one_weight_behind_the_query_makes_a_layer_see_all(undrawn, tmp_path):
     weights = planted()
     weights[0, 3] = 0
     weights[0, 3, 4] = 1
@@ -169,7 +183,7 @@ def test_similarity(gallery):
     assert found[0, 1] < 0.2  # previous and first: only the first rows are alike
 
 
-def test_causal_layers_are_compared_where_there_is_a_choice(tmp_path):
+def test_causal_layers_are_compared_where_there_is_a_choice(undrawn, tmp_path):
     write_gallery([planted(), planted()], tmp_path / "g")
     found = float(rows_of(tmp_path / "g", "similarity.csv")[1][2])
     assert found == pytest.approx(1 / (L - 1), abs=1e-4)  # not 2 / L: the first query has none
@@ -195,7 +209,7 @@ def test_the_page_shows_every_head(gallery):
     assert f"even {share_of_even('previous'):.2f}" in first
 
 
-def test_the_most_similar_pairs(tmp_path):
+def test_the_most_similar_pairs(undrawn, tmp_path):
     weights = random_maps(3)
     write_gallery([torch.stack([*weights, weights[1]])], tmp_path / "g")
     items = [item.get_text() for item in page_of(tmp_path / "g").select("#similarity li")]
@@ -312,20 +326,20 @@ def test_another_text_has_keys_and_no_positions(tmp_path):
     assert sorted(texts) == sorted([*"xyz" * 2, *"abcde" * 2, "head 1", "head 2"])
 
 
-def test_keys_of_another_text_may_all_come_later(tmp_path):
+def test_keys_of_another_text_may_all_come_later(undrawn, tmp_path):
     """Zeros above the diagonal are a choice there, and no causal mask."""
     weights = torch.eye(5)[None]
     write_gallery([weights], tmp_path / "g", tokens=list("abcde"), keys=list("vwxyz"))
     assert table_of(tmp_path / "g")[0]["largest_even"] == "0.2000"
 
 
-def test_without_tokens_there_are_positions(tmp_path):
+def test_without_tokens_there_are_positions(undrawn, tmp_path):
     write_gallery([random_maps(1, 3, 3).bfloat16()], tmp_path / "g")
     assert page_of(tmp_path / "g").blockquote.get_text() == "1 2 3"
     assert not any(name.startswith("induction") for name in rows_of(tmp_path / "g")[0])
 
 
-def test_more_heads_than_names_beside_the_matrix(tmp_path):
+def test_more_heads_than_names_beside_the_matrix(similarity_alone, tmp_path):
     write_gallery([random_maps(33, 3, 3)] * 2, tmp_path / "g")
     assert page_of(tmp_path / "g").select_one("#similarity svg").select("text") == []
     assert len(rows_of(tmp_path / "g", "similarity.csv")) == 67
@@ -397,6 +411,7 @@ def test_wrong_labels(options, error, message, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("undrawn")
 class TestFolder:
     def test_an_empty_one_is_used(self, tmp_path):
         (tmp_path / "g").mkdir()
@@ -421,7 +436,7 @@ class TestFolder:
         assert [file.name for file in tmp_path.iterdir()] == ["g"]
 
     def test_one_that_fills_while_figures_are_drawn(self, tmp_path, monkeypatch):
-        def meanwhile(*args):
+        def meanwhile(*given):
             (tmp_path / "g").mkdir()
             (tmp_path / "g" / "notes.txt").write_text("mine", encoding="utf-8")
             return "<svg></svg>"
@@ -484,7 +499,7 @@ def test_the_command(saved):
     assert page_of(saved / "heads").title.get_text() == "Köpfe"
 
 
-def test_the_command_reads_arrays_and_their_names(saved, capsys):
+def test_the_command_reads_arrays_and_their_names(undrawn, saved, capsys):
     np.savez("maps.npz", early=planted().numpy(), late=random_maps(3).double().numpy())
     main(["maps.npz", "--out", "heads"])
     assert {row["name"] for row in table_of(saved / "heads")} == {"early", "late"}

@@ -284,6 +284,7 @@ def theirs(path, transformers):
     return peers.llama_from_gguf(path)
 
 
+@pytest.mark.slow
 def test_smollm2_is_that_of_transformers(smollm2, theirs):
     """Apart by rounding: some 30 roundings of the largest logit, 80 of a weight; 500 are let by.
 

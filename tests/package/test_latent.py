@@ -347,6 +347,7 @@ def test_compiles_as_one_graph(absorb):
     reason="needs a C++ compiler; Windows has another",
 )
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.slow
 @both_ways
 @torch.no_grad()
 def test_compiles_to_machine_code(absorb):

@@ -405,6 +405,7 @@ def taken():
     return [lines[start + 1 : end] for start, end in zip(starts, ends, strict=True)]
 
 
+@pytest.mark.slow
 @LINUX
 @pytest.mark.parametrize("number", range(len(FRESH)), ids=lambda number: FRESH[number]["kind"])
 def test_a_fresh_process_takes_what_is_counted(taken, number):

@@ -11,20 +11,34 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import every
 
 import mhattn
 
 PACKAGE = Path(mhattn.__file__).parent
-# The floors of the house: each package imports those before it, and no other.
-FLOORS = ["costs", "core", "variants", "parallel", "models", "inside", "show", "testing", "lessons"]
+SCRIPTS = PACKAGE.parent / "scripts"
+
+
+def rooms_of_the_architecture():
+    """What each room may import: the tables of ARCHITECTURE.md, rows by their first column."""
+    text = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(mhattn\.\w+|mhsite\.\w+|measuring)` \|.*\| ([^|]+) \|$", text, re.M)
+    names = [name for _, allowed in rows if allowed != "nothing" for name in allowed.split(", ")]
+    assert all(re.fullmatch(r"`\w+`", name) for name in names), "names in backticks, with commas"
+    return {room: re.findall(r"`(\w+)`", allowed) for room, allowed in rows}
+
+
+ROOMS = rooms_of_the_architecture()
+FLOORS = [room.split(".")[1] for room in ROOMS if room.startswith("mhattn.")]
+ENGINE = [room.split(".")[1] for room in ROOMS if room.startswith("mhsite.")]
 MODULES = sorted(
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
     for path in PACKAGE.rglob("*.py")
     if path.stem != "__init__"
 )
 DOORS = ["mhattn", *(f"mhattn.{floor}" for floor in FLOORS)]
-DRAWS_OR_TIMES = {"show.plots", "show.gallery", "show.gallery_page", "inside.timing"}
-DRAWING = {"show.plots", "show.gallery_page"}
+DRAWS_OR_TIMES = {"show.fonts", "show.plots", "show.gallery", "show.gallery_page", "inside.timing"}
+DRAWING = {"show.fonts", "show.gallery_page", "show.plots"}
 
 
 def file_of(module):
@@ -44,28 +58,95 @@ def imported(module):
     return {name.split(".")[0] for name in names}, ours
 
 
-def test_every_room_is_a_floor():
+def test_every_room_is_in_the_architecture():
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert rooms == set(FLOORS)
     assert {module.split(".")[0] for module in MODULES} == {"door", *rooms}
+    rooms = {path.parent.name for path in (SCRIPTS / "mhsite").glob("*/__init__.py")}
+    alone = {path.stem for path in (SCRIPTS / "mhsite").glob("*.py")} - {"__init__"}
+    assert rooms | alone == set(ENGINE)
+    assert {path.parent.name for path in SCRIPTS.glob("*/__init__.py")} == {"mhsite", "measuring"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_run_one_way(module):
+def test_the_architecture_leads_one_way():
+    """No room may import one of a later row."""
+    for rooms in (FLOORS, [*ENGINE, "measuring"]):
+        for number, room in enumerate(rooms):
+            allowed = {
+                name for title, names in ROOMS.items() if title.endswith(room) for name in names
+            }
+            assert allowed - {"mhattn"} <= set(rooms[:number]), room
+
+
+@every("module", MODULES)
+def test_a_module_imports_what_its_room_may(module):
     """Each names the module that it imports from; the doors are for those who use the package."""
     packages, ours = imported(module)
     room = module.split(".")[0]
     assert ours <= set(MODULES), "imported from a package's door"
-    below = FLOORS[: FLOORS.index(room) + 1] if room in FLOORS else []
-    assert {name.split(".")[0] for name in ours} <= set(below)
+    allowed = {room, *ROOMS[f"mhattn.{room}"]} if room in FLOORS else set()
+    assert {name.split(".")[0] for name in ours} <= allowed
     assert not ours & DRAWS_OR_TIMES or room == "show"
     assert room != "costs" or "torch" not in packages
 
 
-def imports_when_loaded(file, folder, prefix):
-    """The modules of ``folder``, named with ``prefix``, that a file there imports as it loads."""
+def rooms_imported(file):
+    """The rooms of the engine, commands, and mhattn, that a script imports anywhere."""
     names = set()
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file} has a relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    rooms = set()
+    for package, *rest in (name.split(".") for name in names):
+        if package == "mhsite" and rest:
+            rooms.add(rest[0])
+        elif package in ("mhattn", "measuring"):
+            rooms.add(package)
+        elif (SCRIPTS / f"{package}.py").is_file():
+            rooms.add(f"scripts/{package}.py")
+    return rooms
+
+
+ENGINE_FILES = sorted(p for name in ("mhsite", "measuring") for p in (SCRIPTS / name).rglob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "file", ENGINE_FILES, ids=lambda file: file.relative_to(SCRIPTS).as_posix()
+)
+def test_a_module_of_the_engine_imports_what_its_room_may(file):
+    """No command, and only rooms of its row."""
+    where = file.relative_to(SCRIPTS).with_suffix("").parts
+    if where == ("mhsite", "__init__"):
+        assert rooms_imported(file) == set()
+        return
+    room = where[1] if where[0] == "mhsite" else where[0]
+    own = ROOMS[f"mhsite.{room}" if where[0] == "mhsite" else room]
+    assert rooms_imported(file) <= {room, *own}
+
+
+@pytest.mark.parametrize("room", [room for room in ROOMS if room != "mhsite.folders"])
+def test_a_door_names_each_module_of_its_room_and_no_other(room):
+    home = PACKAGE.parent if room.startswith("mhattn.") else SCRIPTS
+    folder = home.joinpath(*room.split("."))
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    exported = importlib.import_module(room).__all__ if room.startswith("mhattn.") else []
+    named = set(re.findall(r"(?<!`)`(\w+)`(?!`)", ast.get_docstring(tree))) - set(exported)
+    modules = {path.stem for path in folder.glob("*.py") if path.stem[:2] != "__"}
+    door = (folder / "__init__.py").relative_to(PACKAGE.parent)
+    assert not modules - named, f"{door}: add a line to its docstring for these"
+    assert not named - modules, f"{door}: its docstring names modules that are not there"
+
+
+def imports_anywhere(file, folder, prefix):
+    """The modules of ``folder``, named with ``prefix``, that a file there imports.
+
+    Late imports, within functions, and those that only type checkers read count as well.
+    """
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -94,7 +175,7 @@ def circle(graph):
 def test_there_is_no_import_circle(folder, prefix):
     folder = PACKAGE.parent / folder
     graph = {
-        ".".join(file.relative_to(folder).with_suffix("").parts): imports_when_loaded(
+        ".".join(file.relative_to(folder).with_suffix("").parts): imports_anywhere(
             file, folder, prefix
         )
         for file in folder.rglob("*.py")
@@ -107,12 +188,20 @@ def test_there_is_no_import_circle(folder, prefix):
 def test_a_circle_is_seen(tmp_path):
     for name, code in {"a": "from x import b", "b": "import x.c", "c": "from x.a import f"}.items():
         (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
-    graph = {n: imports_when_loaded(tmp_path / f"{n}.py", tmp_path, "x.") for n in "abc"}
+    graph = {n: imports_anywhere(tmp_path / f"{n}.py", tmp_path, "x.") for n in "abc"}
     assert sorted(set(circle(graph))) == ["a", "b", "c"]
     assert circle(graph | {"c": set()}) == []
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("late", ["def f():\n    import x.b", "if TYPE_CHECKING:\n    import x.b"])
+def test_a_late_import_closes_a_circle(tmp_path, late):
+    for name, code in {"a": late, "b": "import x.a"}.items():
+        (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    graph = {n: imports_anywhere(tmp_path / f"{n}.py", tmp_path, "x.") for n in "ab"}
+    assert sorted(set(circle(graph))) == ["a", "b"]
+
+
+@every("module", MODULES)
 def test_only_what_draws_imports_matplotlib(module):
     packages, _ = imported(module)
     assert ("matplotlib" in packages) == (module in DRAWING)
@@ -173,8 +262,6 @@ def test_a_door_exports_what_its_modules_say_is_public(door):
         files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
         others = [importlib.import_module(f"{door}.{name}") for name in files - set(package.NAMES)]
         assert not any(module.__all__ for module in others)
-        said = re.findall(r"`(\w+)`", package.__doc__)
-        assert files <= set(said), "the door does not say what is in the room"
 
 
 def test_each_name_has_one_room():
@@ -192,31 +279,33 @@ def test_type_checkers_see_what_a_door_exports(door):
     seen = [(node.module, alias.name) for node in block.body for alias in node.names]
     pairs = [(f"{door}.{m}", name) for m, names in package.NAMES.items() for name in names.split()]
     stars = [(f"{door}.{module}", "*") for module in package.NAMES]
-    assert sorted(seen) == sorted(pairs if door == "mhattn" else stars)
+    exported = pairs if door == "mhattn" else stars
+    lacking = [f"from {module} import {name}" for module, name in set(exported) - set(seen)]
+    assert not lacking, f"{package.__file__}: add these below TYPE_CHECKING"
+    assert sorted(seen) == sorted(exported)
 
 
 def public_objects():
     for module in MODULES:
         namespace = importlib.import_module(f"mhattn.{module}")
         for name in namespace.__all__:
-            yield pytest.param(getattr(namespace, name), id=f"{module}.{name}")
+            yield f"{module}.{name}", getattr(namespace, name)
 
 
 def public_callables():
-    for parameter in public_objects():
-        thing = parameter.values[0]
+    for name_of_thing, thing in public_objects():
         if callable(thing):
-            yield parameter
+            yield name_of_thing, thing
         if inspect.isclass(thing):
             for name, member in vars(thing).items():
                 member = getattr(member, "__func__", member)
                 inherited = any(hasattr(base, name) for base in thing.__mro__[1:])
                 public = not name.startswith("_") and (not inherited or name == "forward")
                 if public and inspect.isfunction(member):
-                    yield pytest.param(member, id=f"{parameter.id}.{name}")
+                    yield f"{name_of_thing}.{name}", member
 
 
-CALLABLES = list(public_callables())
+CALLABLES = dict(public_callables())
 
 
 def section(doc, title):
@@ -224,7 +313,7 @@ def section(doc, title):
     return found and found[1]
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_public_names_are_documented(thing):
     assert thing.__doc__
     doc = inspect.cleandoc(thing.__doc__)
@@ -242,14 +331,14 @@ def test_public_names_are_documented(thing):
         assert section(doc, "Examples")
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_help_says_what_an_argument_is(thing):
     """And does not send the reader to another docstring, which may send on."""
     listed = section(thing.__doc__, "Args") or ""
     assert re.findall(r"^    \*{0,2}(\w+): (?:as in|see) .*", listed, re.M) == []
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_every_argument_and_result_has_a_type(thing):
     signature = inspect.signature(thing)
     missing = [
@@ -266,7 +355,7 @@ def is_module(thing):
     return inspect.isclass(thing) and issubclass(thing, torch.nn.Module)
 
 
-@pytest.mark.parametrize("thing", CALLABLES)
+@every("thing", CALLABLES.values())
 def test_errors_are_documented(thing):
     """A function that raises, or lets `checks` raise, says so."""
     code = inspect.getsource(thing.__init__ if is_module(thing) else thing)
@@ -295,7 +384,7 @@ def test_version_and_type_marker():
     assert (PACKAGE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("module", MODULES)
+@every("module", MODULES)
 def test_files_and_functions_are_short(module):
     """Lines of code, without docstrings, comments and blank lines."""
     source = file_of(module).read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from mhattn import MultiHeadAttention, Rotary, causal_mask, trace
-from mhattn.inside import tracing
+from mhattn.core.steps import STEPS
 from mhattn.variants import (
     GatedDelta,
     LatentAttention,
@@ -255,8 +255,8 @@ def test_every_function_that_attends_is_a_step():
     parts |= {"weights_of_call"}  # reads a call from outside
     public = registry.public()
     attend = {name for name, it in public.items() if inspect.isfunction(it) and takes_heads(it)}
-    lacking = {name for name in attend - parts if public[name].__code__ not in tracing.NAMES}
-    assert not lacking
+    lacking = [public[n] for n in sorted(attend - parts) if public[n].__code__ not in STEPS]
+    assert not lacking, "\n".join(map(registry.how_to_trace, lacking))
     assert parts < attend
 
 

@@ -63,7 +63,10 @@ OLD = torch.__version__.startswith("2.9.")
 
 
 @pytest.mark.skipif(OLD, reason="types are those that newer versions of torch and numpy have")
-@pytest.mark.parametrize("checker", CHECKERS)
+@pytest.mark.parametrize(
+    "checker",
+    [pytest.param(name, marks=pytest.mark.slow if name == "mypy" else ()) for name in CHECKERS],
+)  # mypy reads all of torch first
 def test_the_package_has_no_type_errors_and_users_are_told_what_they_get(checker, tmp_path):
     """In one run: the only errors are those of the wrong lines, and each of these has one."""
     user = tmp_path / "user.py"

@@ -1,8 +1,8 @@
 """A rank is killed at a random point: the others end within seconds, and the error names it.
 
-Fifty kills run in every test run, several at a time. So that they cost half a minute, their
-processes are forked from one that has loaded PyTorch already; two more are started as `run` starts
-them, and at night fifty more.
+One kill is in every test run, of processes that are started as `run` starts them. Fifty are slow
+tests, several at a time; so that they cost half a minute, their processes are forked from one that
+has loaded PyTorch already. At night there are fifty more of the first kind.
 """
 
 import multiprocessing
@@ -174,6 +174,7 @@ def begin_as_asked(monkeypatch):
     monkeypatch.setattr(local, "start", lambda *args: BEGIN.own(*args))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="PyTorch forks well on Linux only")
 def test_fifty_kills_at_random_points(forked, place, record_property):
     with ThreadPoolExecutor(4) as pool:
@@ -189,7 +190,12 @@ def test_fifty_kills_at_random_points(forked, place, record_property):
 
 
 @pytest.mark.parametrize(
-    "seed", [1, 2, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(100, 150))]
+    "seed",
+    [
+        1,
+        pytest.param(2, marks=pytest.mark.slow),
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in range(100, 150)),
+    ],
 )
 def test_a_rank_that_was_started_by_run_is_killed(seed, place, record_property):
     record_property("seconds until the end", kill(seed, place, START, 8.0)[-1])

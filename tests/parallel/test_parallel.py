@@ -1,5 +1,10 @@
-"""Several processes give what one gives, to rounding; and whoever fails ends the others."""
+"""Several processes give what one gives, to rounding; and whoever fails ends the others.
 
+Each process loads PyTorch first. Plain `pytest` starts two, which compute everything; what other
+numbers of processes do, and how they fail, is in ``pytest -m slow``.
+"""
+
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +28,7 @@ from mhattn.parallel import (
     compare_context_parallel,
     compare_decoding,
     compare_tokens,
+    demo,
     equalities,
     exchange_bytes,
     held_tokens,
@@ -43,13 +49,15 @@ pytestmark = pytest.mark.skipif(
 
 def on_gpus(ranks):
     few = torch.cuda.device_count() < ranks
-    return pytest.param("cuda", ranks, marks=pytest.mark.skipif(few, reason=f"not {ranks} GPUs"))
+    skip = pytest.mark.skipif(few, reason=f"not {ranks} GPUs")
+    return pytest.param("cuda", ranks, marks=[skip, pytest.mark.slow])
 
 
 @pytest.mark.parametrize(
     ("device", "ranks"),
     [
-        *(("cpu", ranks) for ranks in (1, 2, 3, 4)),
+        ("cpu", 2),
+        *(pytest.param("cpu", ranks, marks=pytest.mark.slow) for ranks in (1, 3, 4)),
         pytest.param("cpu", 8, marks=pytest.mark.nightly),
         *(on_gpus(ranks) for ranks in (1, 2, 3, 4, 8)),
     ],
@@ -117,19 +125,23 @@ def check_bytes(ranks, rank, found):
         assert found["heads", 24, 1]["kv_heads"] == 1
 
 
+several_processes = pytest.mark.slow
 both_devices = pytest.mark.parametrize(("device", "ranks"), [("cpu", 2), on_gpus(2)])
 
 
+@several_processes
 @both_devices
 def test_what_ranks_disagree_on_is_refused_before_it_hangs(device, ranks):
     assert run(workers.refusals, ranks, device=device) == ["all refused"] * 2
 
 
+@several_processes
 def test_an_error_names_the_rank_and_what_it_did():
     with pytest.raises(RuntimeError, match=r"(?s)^rank 1 failed in: think\n.*no number"):
         run(workers.fail, 2, 1)
 
 
+@several_processes
 def test_whoever_waits_too_long_is_ended():
     with pytest.raises(TimeoutError, match=r"2 processes took too long; rank 0: .*; rank 1: sleep"):
         run(workers.sleep, 2, seconds=20)
@@ -146,6 +158,7 @@ def test_a_function_that_others_cannot_import_is_refused():
         run(workers.sleep, 99, device="cuda")
 
 
+@several_processes
 def test_the_demo_runs_under_torchrun():
     command = "torch.distributed.run --standalone --nproc-per-node 2 -m mhattn.parallel.demo"
     done = subprocess.run(
@@ -165,6 +178,26 @@ def test_the_demo_runs_under_torchrun():
     }
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([], 2, "it runs on several processes, which torchrun starts: use the line above"),
+        (["gpu"], 2, "invalid choice: 'gpu'"),
+        (["--help"], 0, "Compare every plan of mhattn.parallel with one process"),
+    ],
+)
+def test_the_demo_alone_says_how_to_start_it(arguments, code, said):
+    command = [sys.executable, "-m", "mhattn.parallel.demo", *arguments]
+    alone = {name: value for name, value in os.environ.items() if name not in demo.GROUP}
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env=alone)
+    assert done.returncode == code
+    told = done.stdout + done.stderr
+    assert said in " ".join(told.split())
+    assert "python -m torch.distributed.run --standalone --nproc-per-node 2" in told
+    assert "Traceback" not in told
+
+
+@several_processes
 def test_others_read_what_two_processes_wrote(tmp_path):
     """Adam goes on where it was: with other numbers of processes, to the same weights."""
     for groups, ranks in ((1, 4), (2, 4), (4, 1)):
@@ -184,6 +217,7 @@ def test_others_read_what_two_processes_wrote(tmp_path):
         dist.destroy_process_group()
 
 
+@several_processes
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
 def test_a_checkpoint_that_was_stopped_has_no_name(tmp_path):
     folder = tmp_path / "step-1"
@@ -218,6 +252,7 @@ def test_files_that_were_cut_off_or_are_of_another_layer_are_refused(tmp_path):
     assert torch.equal(layer.q_proj.weight, before)
 
 
+@several_processes
 def test_different_numbers_of_processes_are_refused(tmp_path):
     torch.save({"call": ("workers", "sleep"), "args": ()}, tmp_path / "call")
     started = [local.start(str(tmp_path), rank, 2 + rank) for rank in range(2)]

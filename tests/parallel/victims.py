@@ -21,7 +21,7 @@ from mhattn.parallel import (
     share_latent_heads,
     split_attention,
 )
-from mhattn.parallel.demo import way_to_attend
+from mhattn.parallel.compare import way_to_attend
 from mhattn.parallel.local import kind_of_device
 from mhattn.variants import LatentAttention
 

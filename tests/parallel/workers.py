@@ -27,7 +27,7 @@ from mhattn.parallel import (
     split_attention,
     train_on,
 )
-from mhattn.parallel.demo import difference, gathered
+from mhattn.parallel.compare import difference, gathered
 from mhattn.parallel.equalities import LATENT, with_gradients
 from mhattn.parallel.local import kind_of_device
 from mhattn.variants import LatentAttention, RelativePosition

@@ -1,6 +1,5 @@
 import functools
 import http.server
-import json
 import os
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import threading
 
 import pytest
 from filelock import FileLock
-from mhsite.stories import keys
+from mhsite.stories import child_processes, keys
 from mhsite.stories.source import ROOT
 
 BROWSERS = (
@@ -33,11 +32,13 @@ collect_ignore = ["tasks"]  # solutions, which test_solutions.py reads
 
 
 @pytest.fixture(scope="session")
-def story_run(tmp_path_factory, trained):
+def story_run(tmp_path_factory, trained, say):
     """The run of all stories whose results were missing or stale; never beside a build."""
-    command = [sys.executable, ROOT / "scripts" / "stories.py"]
     with FileLock(shared_folder(tmp_path_factory) / "built.lock"):
-        return subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+        missing = sum(folder is None for folder in keys.results().values())
+        if missing:
+            say(f"{missing} stories run, whose results are not filed: up to some minutes")
+        return run_script("stories.py")
 
 
 @pytest.fixture(scope="session")
@@ -53,29 +54,62 @@ def shared_folder(tmp_path_factory):
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
-def built_once(tmp_path_factory, name, *options):
+@pytest.fixture(scope="session")
+def result_of(tmp_path_factory):
+    """Gives the folder with the results of one story, which runs alone if they are missing."""
+
+    def folder(story):
+        with FileLock(shared_folder(tmp_path_factory) / "built.lock"):
+            done = run_script("stories.py", story)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return keys.results()[story]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def say(pytestconfig):
+    """Tells on the terminal, whatever pytest captures, what the next minutes are needed for."""
+
+    def aloud(line):
+        with pytestconfig.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print(f"\n{line}", file=sys.stderr, flush=True)
+
+    return aloud
+
+
+def run_script(name, *options):
+    """A command of ours, which ends with this process."""
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / name, *options],
+        cwd=ROOT,
+        env=child_processes.environment(),
+        capture_output=True,
+        encoding="utf-8",
+    )
+
+
+def built_once(say, tmp_path_factory, name, *options):
     """The site, built by the first of several test processes that comes here."""
     shared = shared_folder(tmp_path_factory)
     folder = shared / name / "mhattn"
     with FileLock(shared / f"{name}.lock"):
         if not folder.is_dir():
-            command = [sys.executable, ROOT / "scripts" / "build.py", "--site-dir", folder]
-            done = subprocess.run(
-                [*command, *options], cwd=ROOT, capture_output=True, encoding="utf-8"
-            )
+            say(f"the site is {name}: a minute, and some more where results of stories are missing")
+            done = run_script("build.py", "--site-dir", folder, *options)
             assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory, trained):
-    return built_once(tmp_path_factory, "built")
+def site(say, tmp_path_factory, trained):
+    return built_once(say, tmp_path_factory, "built")
 
 
 @pytest.fixture(scope="session")
-def zensical_site(tmp_path_factory, trained):
+def zensical_site(say, tmp_path_factory, trained):
     """The same site as its other engine builds it."""
-    return built_once(tmp_path_factory, "zensical", "--engine", "zensical")
+    return built_once(say, tmp_path_factory, "built with Zensical", "--engine", "zensical")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -110,22 +144,11 @@ def browser():
 
 
 @pytest.fixture(scope="session")
-def visits(browser, home, tmp_path_factory):
-    """What `visits.visit` noted on a page: by the first of several test processes that asks."""
-    from visits import visit
+def visits(browser, home, site):
+    """What `visits.visit` noted on a page: in this run, or before if all that it loads is equal."""
+    from visits import Visits
 
-    shared = shared_folder(tmp_path_factory) / "visits"
-    shared.mkdir(exist_ok=True)
-
-    @functools.cache
-    def visited(place):
-        file = shared / f"{place.replace('/', '.')}json"
-        with FileLock(f"{file}.lock"):
-            if not file.is_file():
-                file.write_text(json.dumps(visit(browser, home, place)), encoding="utf-8")
-        return json.loads(file.read_text(encoding="utf-8"))
-
-    return visited
+    return Visits(browser, home, site)
 
 
 @pytest.fixture
@@ -147,7 +170,12 @@ def open_page(browser, home):
 
 
 def pytest_collection_modifyitems(items):
-    """What needs the built site comes first: while one process builds it, the others go on."""
+    """What needs the built site comes first: while one process builds it, the others go on.
+
+    Not where one file alone is run, which may do without.
+    """
+    if len({item.path for item in items}) == 1:
+        return
     for number, item in enumerate(items):
         needs = getattr(item, "fixturenames", ())
         if "site" in needs and "browser" not in needs:

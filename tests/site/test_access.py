@@ -1,29 +1,25 @@
 """Every page in a browser, visited once: who reads it without colours, a mouse or a wide screen."""
 
-import pytest
 from test_road import CHAPTERS
-from test_site import SIDES, address, each_side
-
-each_side_of_the_road = pytest.mark.parametrize(
-    ("language", "page"), [side for side in SIDES if side[1] in CHAPTERS]
-)
+from test_site import SIDES, address
+from visits import each_visit
 
 
-@each_side
+@each_visit(SIDES)
 def test_formulas_fit_a_phone(visits, language, page):
     assert visits(address(language, page))["scrolling formulas"] == []
 
 
-@each_side_of_the_road
+@each_visit([side for side in SIDES if side[1] in CHAPTERS])
 def test_code_of_the_road_fits_a_phone(visits, language, page):
     assert visits(address(language, page))["scrolling code"] == []
 
 
-@each_side
+@each_visit(SIDES)
 def test_keys_reach_an_output_that_scrolls(visits, language, page):
     assert visits(address(language, page))["without keys"] == []
 
 
-@each_side
+@each_visit(SIDES)
 def test_axe_finds_nothing_serious(visits, language, page):
-    assert visits(address(language, page))["axe"] == {"default": [], "slate": []}
+    assert visits(address(language, page))["axe"] == []

@@ -1,18 +1,20 @@
 """The built site in a headless browser: what a reader meets."""
 
+import functools
 import gzip
 import re
 from urllib.parse import urlsplit
 
 import pytest
-from test_site import PAGES, SIDES, address, blocks, each_language, each_side, html, target_file
+from test_site import PAGES, SIDES, address, blocks, each_language, html, target_file
+from visits import each_visit
 
 from mhattn import COLORS
 
 PAGE_LIMIT = 160_000  # bytes over the wire, gzipped
 
 
-@each_side
+@each_visit(SIDES)
 def test_page_is_quiet_stays_home_and_fits_a_phone(visits, language, page):
     found = visits(address(language, page))
     assert found["noise"] == []
@@ -21,27 +23,24 @@ def test_page_is_quiet_stays_home_and_fits_a_phone(visits, language, page):
     assert not found["sideways"], found["sideways"]
 
 
-def test_pages_are_light(visits, site, tmp_path_factory):
+@functools.cache
+def gzipped(file):
+    return len(gzip.compress(file.read_bytes()))
+
+
+@each_visit(SIDES)
+def test_pages_are_light(visits, site, language, page):
     """HTML, styles, scripts and fonts of a first visit, gzipped; images apart."""
-    table = {}
-    for side in SIDES:
-        weight, found = 0, visits(address(*side))
-        home, urls = found["home"], map(urlsplit, found["first requests"])
-        for url in {url._replace(fragment="", query="").geturl() for url in urls}:
-            file = target_file(site, url.removeprefix(home)) if url.startswith(home) else None
-            if file and file.suffix in (".html", ".css", ".js", ".woff2"):
-                weight += len(gzip.compress(file.read_bytes()))
-        table[address(*side) or "/"] = weight
-    lines = [f"{weight / 1000:6.1f} kB  {name}" for name, weight in table.items()]
-    (tmp_path_factory.getbasetemp() / "page-weights.txt").write_text(
-        "\n".join(lines) + "\n", encoding="utf-8"
-    )
-    print("", *lines, sep="\n")
-    assert min(table.values()) > 20_000, "counted too little"
-    assert {name: weight for name, weight in table.items() if weight >= PAGE_LIMIT} == {}
+    found = visits(address(language, page))
+    home, urls, weight = found["home"], map(urlsplit, found["first requests"]), 0
+    for url in {url._replace(fragment="", query="").geturl() for url in urls}:
+        file = target_file(site, url.removeprefix(home)) if url.startswith(home) else None
+        if file and file.suffix in (".html", ".css", ".js", ".woff2"):
+            weight += gzipped(file)
+    assert 20_000 < weight < PAGE_LIMIT, f"{weight / 1000:.1f} kB"
 
 
-@each_side
+@each_visit(SIDES)
 def test_copy_buttons_copy_the_code(visits, site, language, page):
     found, code = visits(address(language, page)), blocks(site, language, page)
     assert found["copied"] == code

@@ -1,4 +1,8 @@
-"""The build, on a small project of its own: two pages, two stories, a lab, both languages."""
+"""The build, on a small project of its own: two pages, two stories, a lab, both languages.
+
+Each build takes some seconds of a core, and code that decides when something is built is rarely
+touched: so two of these tests are in every run, the others are slow.
+"""
 
 import hashlib
 import json
@@ -17,6 +21,8 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
+from drawn import few_now
 from mhsite.stories import cache
 from mhsite.stories.source import ROOT
 
@@ -135,13 +141,14 @@ class Project:
         assert old in text
         self.file(path).write_text(text.replace(old, new), encoding="utf-8")
 
-    def start(self, *command, gate=False, installed=""):
+    def start(self, *command, gate=False, installed="", cache=None):
         """The build as a process in a group of its own; ``gate`` holds story two until it goes.
 
-        ``installed`` is a folder that comes before what this environment has installed.
+        ``installed`` is a folder that comes before what this environment has installed; ``cache``
+        is where results are filed.
         """
-        environment = os.environ | {"STORY_LOG": str(self.log), "NO_MKDOCS_2_WARNING": "1"}
-        environment |= {"MHATTN_CACHE": str(self.folder / ".cache")}
+        environment = os.environ | {"STORY_LOG": str(self.log)}
+        environment |= {"MHATTN_CACHE": str(cache or self.folder / ".cache")}
         environment["PYTHONPATH"] = str(installed)
         environment |= {"STORY_GATE": str(self.gate)} if gate else {}
         return subprocess.Popen(
@@ -226,8 +233,6 @@ def make_project(folder):
     }.items():
         (folder / "docs" / name).parent.mkdir(exist_ok=True)
         (folder / "docs" / name).write_text(text, encoding="utf-8")
-    if (ROOT / ".cache" / "node").is_dir():  # or npm fetches KaTeX
-        shutil.copytree(ROOT / ".cache" / "node", folder / ".cache" / "node")
     return Project(folder)
 
 
@@ -271,12 +276,35 @@ def test_fresh_build_runs_everything_and_builds_everything(fresh):
     assert "pip install" not in lab
 
 
+def test_links_lead_to_no_host_but_where_one_must_be_named(fresh):
+    """So the site works on any host, below any path; those who list it need whole addresses."""
+    pages = sorted(fresh.site.rglob("*.html"))
+    assert {f"{part}{old}" for part in ("", "zh/") for old in ("chapters/", "head-size/")} <= {
+        f"{path.parent.relative_to(fresh.site).as_posix()}/" for path in pages
+    }
+    for path in pages:
+        if path.name == "404.html":  # it is shown at every address
+            continue
+        soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+        for each in soup.select("link[rel=canonical], link[rel~=alternate], meta[property]"):
+            each.extract()
+        for script in soup.select('script[type="application/ld+json"]'):
+            script.extract()
+        links = [each.get("href") or each.get("src") for each in soup.select("[href], [src]")]
+        links += [each["content"].partition("url=")[2] for each in soup.select("[http-equiv]")]
+        assert links
+        assert [to for to in links if to.startswith(("/", "https://mhattn.github.io"))] == [], path
+        assert not any("mhattn.github.io" in script.text for script in soup.select("script")), path
+
+
+@pytest.mark.slow
 def test_warm_build_runs_nothing_and_gives_the_same_bytes(project, fresh):
     code, said = project.build()
     assert (code, project.ran()) == (0, []), said
     assert project.bytes() == fresh.bytes()
 
 
+@pytest.mark.slow
 def test_change_of_prose_runs_nothing(project, fresh):
     for language in ("en", "zh"):
         project.edit(f"docs/{language}/index.md", "On [two]", "New prose on [two]")
@@ -298,6 +326,7 @@ def test_change_of_one_story_runs_that_story(project):
     assert next(cell["outputs"] for cell in cells if cell.get("outputs")) == [printed]
 
 
+@pytest.mark.slow
 def test_change_of_the_package_runs_the_stories_that_it_reaches(project):
     for name in ("costs/attention", "variants/sparse"):  # the story uses the first
         with project.file(f"mhattn/{name}.py").open("a", encoding="utf-8") as file:
@@ -306,6 +335,7 @@ def test_change_of_the_package_runs_the_stories_that_it_reaches(project):
     assert (code, project.ran()) == (0, ["two"]), said
 
 
+@pytest.mark.slow
 def test_change_of_the_runner_runs_all(project):
     with project.file("scripts/mhsite/stories/runner.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")
@@ -313,6 +343,7 @@ def test_change_of_the_runner_runs_all(project):
     assert (code, project.ran()) == (0, ["lab", "one", "two"]), said
 
 
+@pytest.mark.slow
 def test_force_runs_all_one_by_one_and_gives_the_same_bytes(project, fresh):
     """In one fork server, after story one has changed the style: see story two."""
     target = project.file("elsewhere")
@@ -323,6 +354,7 @@ def test_force_runs_all_one_by_one_and_gives_the_same_bytes(project, fresh):
     assert project.bytes() == fresh.bytes()
 
 
+@pytest.mark.slow
 def test_what_a_story_does_to_torch_stays_in_its_process(project):
     for name, text in (("leaks", LEAKS), ("stays", STAYS)):
         project.file(f"docs/stories/{name}.pycon").write_text(text, encoding="utf-8")
@@ -331,6 +363,7 @@ def test_what_a_story_does_to_torch_stays_in_its_process(project):
     assert project.build(*command, "--force") == (0, "")
 
 
+@pytest.mark.slow
 def test_processes_of_stories_that_need_no_torch_do_not_load_it(project):
     """Nor does the fork server, from whose memory they start."""
     check = '>>> import sys\n>>> print("torch" in sys.modules)\nFalse\n'
@@ -338,6 +371,7 @@ def test_processes_of_stories_that_need_no_torch_do_not_load_it(project):
     assert project.build("scripts/stories.py", "one") == (0, "")
 
 
+@pytest.mark.slow
 def test_stories_started_as_on_windows_give_the_same_bytes(project, fresh):
     shutil.rmtree(project.file(".cache/stories"))
     code, said = project.build("scripts/stories.py", "--start", "spawn")
@@ -347,6 +381,7 @@ def test_stories_started_as_on_windows_give_the_same_bytes(project, fresh):
     assert project.bytes() == fresh.bytes()
 
 
+@pytest.mark.slow
 def test_style_of_this_machine_changes_nothing(project, fresh):
     project.file("matplotlibrc").write_text("lines.linewidth: 9\n", encoding="utf-8")
     shutil.rmtree(project.file(".cache/stories"))
@@ -370,6 +405,7 @@ def assert_fails(project, *expected, command=()):
     assert project.left_over() == []
 
 
+@pytest.mark.slow
 def test_failing_stories_stop_the_build(project):
     project.edit("docs/stories/one.pycon", "1 + 1", "1 + 3")
     project.edit("docs/stories/two.pycon", "import os, time", "import nosuch")
@@ -387,12 +423,14 @@ def test_failing_stories_stop_the_build(project):
     assert code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows gives another exit code")
 def test_story_whose_process_dies_stops_the_build(project):
     project.edit("docs/stories/two.pycon", "import matplotlib.pyplot as plt", "os.abort()")
     assert_fails(project, "two.pycon: its process ended with exit code -6")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "old", "new", "expected"),
     [
@@ -406,6 +444,7 @@ def test_fault_on_a_page_stops_the_build(project, page, old, new, expected):
     assert_fails(project, expected)
 
 
+@pytest.mark.slow
 def test_unwritable_cache_is_a_clear_error(project):
     shutil.rmtree(project.file(".cache/stories"))
     project.file(".cache/stories").write_text("not a folder", encoding="utf-8")
@@ -416,6 +455,7 @@ def test_unwritable_cache_is_a_clear_error(project):
 # What is mended
 
 
+@pytest.mark.slow
 def test_damaged_results_are_computed_again(project, fresh):
     (figure,) = project.folder.glob(".cache/stories/one/*/*/picture.svg")
     figure.write_bytes(figure.read_bytes()[:100])
@@ -427,6 +467,7 @@ def test_damaged_results_are_computed_again(project, fresh):
     assert project.bytes() == fresh.bytes()
 
 
+@pytest.mark.slow
 def test_what_a_story_writes_is_on_the_site_of_each_language(project, fresh):
     for language in ("", "zh"):
         written = fresh.site / language / "data" / "two" / "two.txt"
@@ -438,6 +479,7 @@ def test_what_a_story_writes_is_on_the_site_of_each_language(project, fresh):
     assert project.bytes() == fresh.bytes()
 
 
+@pytest.mark.slow
 @kills
 def test_kill_while_stories_run(project, fresh):
     shutil.rmtree(project.file(".cache/stories"))
@@ -453,6 +495,7 @@ def test_kill_while_stories_run(project, fresh):
     assert project.bytes() == fresh.bytes()
 
 
+@pytest.mark.slow
 @kills
 @pytest.mark.parametrize("moment", ["index.html", "zh/assets", "zh/index.html"])
 def test_kill_while_pages_are_written(project, fresh, moment):
@@ -468,6 +511,7 @@ def test_kill_while_pages_are_written(project, fresh, moment):
     assert project.left_over() == []
 
 
+@pytest.mark.slow
 def test_two_builds_at_once(project, fresh):
     shutil.rmtree(project.file(".cache/stories"))
     processes = [project.start(), project.start()]
@@ -494,6 +538,7 @@ for number in range(100):
 """
 
 
+@pytest.mark.slow
 def test_builds_that_end_at_the_same_moment(tmp_path):
     """The last step of two builds, a hundred times."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
@@ -541,7 +586,7 @@ def served_page(url):
 def served(project, **options):
     """The server, and the address of its first page once that is there; Ctrl-C at the end."""
     address = free_address()
-    url, command = f"http://{address}/mhattn/", ["-m", "mkdocs", "serve", "-a", address]
+    url, command = f"http://{address}/", ["-m", "mkdocs", "serve", "-a", address]
     with killed_at_the_end(project.start(*command, **options)) as process:
         wait_until(lambda: get(url) or process.poll() is not None)
         assert process.poll() is None, process.communicate()[0]
@@ -560,6 +605,7 @@ def running_in(group):
     return [line for line in lines if line[0] == str(group) and not line[1].startswith("Z")]
 
 
+@pytest.mark.slow
 @kills
 def test_serve_shows_changed_sentences_and_survives_a_fault(project):
     """The page built alone is the same as with all others, but for the sentence."""
@@ -591,6 +637,7 @@ COMPUTING = {"": "This machine is computing", "zh/": "本机正在计算"}
 DRAWING = {"": "This figure is being drawn.", "zh/": "正在绘制这幅图。"}
 
 
+@pytest.mark.slow
 @kills
 def test_serve_without_results_shows_pages_at_once_and_renews_them(project, fresh):
     """Story two waits at a gate: until then its pages show what its file says, and a frame."""
@@ -610,7 +657,7 @@ def test_serve_without_results_shows_pages_at_once_and_renews_them(project, fres
             lambda: "looked" in get(url + "labs/lab/") and get(url + "labs/lab/")
         )
         moment = round(time.monotonic() * 1000)
-        poll = urllib.request.Request(f"{url[: -len('mhattn/')]}livereload/5/{moment}")
+        poll = urllib.request.Request(f"{url}livereload/5/{moment}")
         poll.add_header("Referer", url + "zh/two/")
         project.gate.unlink()
         with urllib.request.urlopen(poll, timeout=60) as answer:  # once this page is built again
@@ -628,6 +675,7 @@ def test_serve_without_results_shows_pages_at_once_and_renews_them(project, fres
     assert sorted(set(project.ran())) == ["lab", "one", "two"], "only by the server"
 
 
+@pytest.mark.slow
 @kills
 def test_ctrl_c_ends_stories_at_once_and_leaves_nothing(project):
     shutil.rmtree(project.file(".cache/stories"))
@@ -642,11 +690,12 @@ def test_ctrl_c_ends_stories_at_once_and_leaves_nothing(project):
     assert not list(project.folder.glob(".cache/stories/two/*"))
 
 
+@pytest.mark.slow
 @kills
 def test_a_server_that_is_killed_takes_its_stories_with_it(project):
     shutil.rmtree(project.file(".cache/stories"))
     project.gate.touch()
-    url = f"http://{(address := free_address())}/mhattn/"
+    url = f"http://{(address := free_address())}/"
     command = ["-m", "mkdocs", "serve", "-a", address]
     with killed_at_the_end(project.start(*command, gate=True)) as process:
         wait_until(lambda: get(url))
@@ -656,6 +705,7 @@ def test_a_server_that_is_killed_takes_its_stories_with_it(project):
         assert project.left_over() == []
 
 
+@pytest.mark.slow
 @kills
 def test_serve_warns_of_stories_that_print_something_else_or_fail(project):
     """Its reader's processor is not ours. The page shows what the file says; a build fails."""
@@ -678,6 +728,7 @@ def test_serve_warns_of_stories_that_print_something_else_or_fail(project):
         assert project.ran() == ["one"], "taken from where a lenient run filed it"
 
 
+@pytest.mark.slow
 @kills
 def test_another_environments_results_are_shown_and_never_published(project):
     """They are whole, and their figure is not ours: so it is known where a page has it from."""
@@ -708,6 +759,7 @@ def test_another_environments_results_are_shown_and_never_published(project):
 # Two clones in one environment
 
 
+@pytest.mark.slow
 def test_a_clone_builds_itself_whatever_another_installed(project, tmp_path):
     """As an editable install does it: a line in a .pth of this environment names the other."""
     other = tmp_path / "other"
@@ -761,9 +813,10 @@ def _plain(output):
     return "".join(output.get("text") or table)
 
 
-@pytest.mark.parametrize(
-    "lab", sorted((ROOT / "docs" / "labs").glob("*.py")), ids=lambda lab: lab.stem
-)
+LABS = sorted((ROOT / "docs" / "labs").glob("*.py"))
+
+
+@pytest.mark.parametrize("lab", few_now(LABS, 1, of="labs", name=lambda lab: lab.stem))
 def test_lab_notebook_runs_from_top_to_bottom(site, tmp_path, lab):
     """As a reader runs it, with jupyter, in a folder where nothing else lies; mhattn is there."""
     made = (site / "downloads" / "labs" / f"{lab.stem}.ipynb").read_text(encoding="utf-8")

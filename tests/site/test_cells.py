@@ -13,7 +13,7 @@ from mhattn import table
 
 def soup(text, path):
     section = Section(path / "a.pycon", "one", 1, text)
-    return BeautifulSoup(cells.shown(section), "html.parser")
+    return BeautifulSoup(cells.shown(section, "en"), "html.parser")
 
 
 def test_a_cell_ends_where_something_was_printed(tmp_path):

@@ -6,6 +6,7 @@ import inspect
 import re
 
 import pytest
+from cases import every
 from mhsite.pages.cells import module_of
 from mhsite.stories.source import DOCS, LABS, ROOT, console_code, runnable
 from mhsite.stories.translation import shown_section
@@ -50,13 +51,13 @@ def faults(target):
     return [f"{target}: {fault}" for fault in found]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(DOCS).as_posix())
+@every("page", PAGES)
 def test_pages_show_and_copy_only_what_is_public(page):
     targets = INCLUDE.findall(page.read_text(encoding="utf-8"))
     assert [fault for target in targets for fault in faults(target)] == []
 
 
-@pytest.mark.parametrize("module", MODULES)
+@every("module", MODULES)
 def test_examples_of_the_reference_import_only_what_is_public(module):
     namespace = importlib.import_module(module)
     for name in namespace.__all__:

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from mhsite.stories import cache, keys, schedule
+from mhsite.stories import cache, keys, meaning, schedule
 
 from mhattn.lessons import files
 
@@ -49,6 +49,17 @@ def made(folder, files):
     return keys.package(folder)
 
 
+def story_of(folder, text):
+    """A story with these lines as its only section."""
+    story = folder / "story.pycon"
+    story.write_text(f"# --8<-- [start:all]\n{text}\n# --8<-- [end:all]\n", encoding="utf-8")
+    return story
+
+
+def reached(text, package, folder):
+    return keys.reached(meaning.of_story(story_of(folder, text)).imports, package)
+
+
 @pytest.mark.parametrize(
     ("text", "modules"),
     [
@@ -65,7 +76,7 @@ def made(folder, files):
     ],
 )
 def test_code_reaches(tmp_path, text, modules):
-    assert keys.reached(text, made(tmp_path, FLAT)) == sorted(modules)
+    assert reached(text, made(tmp_path, FLAT), tmp_path) == sorted(modules)
 
 
 @pytest.mark.parametrize(
@@ -91,25 +102,25 @@ def test_code_reaches(tmp_path, text, modules):
     ],
 )
 def test_code_reaches_into_rooms(tmp_path, text, modules):
-    assert keys.reached(text, made(tmp_path, ROOMS)) == modules
+    assert reached(text, made(tmp_path, ROOMS), tmp_path) == modules
 
 
 def test_what_is_loaded_and_not_reached_is_seen_in_rooms(tmp_path):
     package = made(tmp_path, ROOMS)
     loaded = {"torch", "mhattn", "mhattn.door", "mhattn.costs", "mhattn.costs.integers"}
-    assert keys.unseen(">>> from mhattn import table", package, loaded) == ["costs.integers"]
-    assert keys.unseen(">>> import mhattn.costs", package, loaded) == []
+    story = story_of(tmp_path, ">>> from mhattn import table")
+    assert keys.unseen(story, package, loaded) == ["costs.integers"]
+    assert keys.unseen(story_of(tmp_path, ">>> import mhattn.costs"), package, loaded) == []
 
 
 def test_this_package_has_no_module_that_its_own_names_do_not_reach():
     package = keys.package()
     for name, module in package.doors[""].items():
-        assert module in keys.reached(f">>> from mhattn import {name}", package)
+        assert module in keys.reached([name], package)
 
 
 def test_results_depend_on_data_beside_a_module_and_not_on_doors(tmp_path):
-    story = tmp_path / "story.pycon"
-    story.write_text(">>> from mhattn.costs import divides\n", encoding="utf-8")
+    story = story_of(tmp_path, ">>> from mhattn.costs import divides")
     first = keys.content(story, made(tmp_path, ROOMS))
     other = {"costs/__init__.py": ROOMS["costs/__init__.py"] + "MORE = 1\n"}
     assert keys.content(story, made(tmp_path, ROOMS | other)) == first
@@ -134,9 +145,7 @@ def test_results_depend_on_data_beside_a_module_and_not_on_doors(tmp_path):
 )
 def test_who_needs_torch(tmp_path, text, needed):
     package = made(tmp_path, ROOMS | {"core/functional.py": "import torch\n"})
-    story = tmp_path / "story.pycon"
-    story.write_text(text, encoding="utf-8")
-    assert keys.needs_torch(story, package) == needed
+    assert keys.needs_torch(story_of(tmp_path, text), package) == needed
 
 
 def test_results_depend_on_the_data_that_a_story_names(tmp_path, monkeypatch):
@@ -194,6 +203,6 @@ def test_a_story_that_hides_an_import_is_refused(tmp_path, monkeypatch, code, mo
         encoding="utf-8",
     )
     (said,) = schedule.run_stories([story], "cpu", jobs=1)
-    loads = {module, *keys.reached(f"import mhattn.{module}", keys.package())}
+    loads = {module, *keys.reached([module], keys.package())}
     assert said in {f"{story}: imports mhattn.{name} where no import names it" for name in loads}
     assert not list(tmp_path.glob("stories/*"))

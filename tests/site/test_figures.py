@@ -10,6 +10,7 @@ import pytest
 from mhsite.stories import runner
 from mhsite.stories.svg import site_svg
 from test_site import SIDES, address, each_side, html
+from visits import each_visit
 
 LEAST = 9  # CSS pixels of letters at 360 px
 EDGE = 2  # CSS pixels that a text's box, which is larger than its letters, may stand out
@@ -58,8 +59,7 @@ def said(language, drawn, caption):
         yield "no title"
 
 
-# From the last page to the first: another process visits them from the first on, for test_access.
-@pytest.mark.parametrize(("language", "page"), SIDES[::-1])
+@each_visit(SIDES)
 def test_figures_can_be_read_on_a_phone(visits, site, language, page):
     found, soup = visits(address(language, page))["figures"], html(site, language, page)
     replaced = soup.select("[data-widget=reading]")  # it takes the place of its figure

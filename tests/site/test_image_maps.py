@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import transformers
 from mhsite.stories.source import DOCS
 from mhsite.stories.translation import shown_section
 
@@ -33,6 +32,8 @@ def page():
 
 
 def made(name):
+    import transformers  # two seconds, which not every collection has to wait
+
     torch.manual_seed(0)
     kind = name.removesuffix("Model") + "Config"
     config = getattr(transformers, kind)(**SIZES, image_size=20, **OPTIONS[name])

@@ -1,11 +1,10 @@
 """The angles of image-positions.md are those of transformers' classes."""
 
+import importlib
+
 import pytest
 import torch
 from mhsite.stories.translation import shown_section
-from transformers.models.pixtral import modeling_pixtral as pixtral
-from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
-from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3
 
 
 class Config:
@@ -13,6 +12,11 @@ class Config:
 
     def __init__(self, kind, **options):
         self.rope_parameters = {"rope_type": kind, "rope_theta": 1e6, **options}
+
+
+def library(name):
+    """A model's module; loaded here, since loading takes three seconds of every collection."""
+    return importlib.import_module(f"transformers.models.{name}.modeling_{name}")
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +33,17 @@ def turned(page, x, places, sections, woven):
 @pytest.mark.parametrize(
     ("kind", "sections", "woven"),
     [
-        (qwen2.Qwen2VLRotaryEmbedding, [16, 24, 24], False),
-        (qwen3.Qwen3VLTextRotaryEmbedding, [24, 20, 20], True),
+        ("qwen2_vl Qwen2VLRotaryEmbedding", [16, 24, 24], False),
+        ("qwen3_vl Qwen3VLTextRotaryEmbedding", [24, 20, 20], True),
     ],
 )
 def test_shared_out_pairs_are_those_of_the_library(page, kind, sections, woven):
     torch.manual_seed(0)
     places, x = torch.randint(50, (3, 13)), torch.randn(13, 128)
-    theirs = kind(Config("default", mrope_section=sections))
+    model, name = kind.split()
+    theirs = getattr(library(model), name)(Config("default", mrope_section=sections))
     cosine, sine = theirs(x, places[:, None])
-    expected = x * cosine[0] + qwen2.rotate_half(x) * sine[0]
+    expected = x * cosine[0] + library("qwen2_vl").rotate_half(x) * sine[0]
     torch.testing.assert_close(
         turned(page, x, places, sections, woven).float(), expected, atol=2e-5, rtol=2e-5
     )
@@ -50,8 +55,9 @@ def test_pixtral_gives_rows_and_columns_alternate_frequencies(page):
     """All pairs alike, scores don't depend on the order of the pairs."""
     torch.manual_seed(0)
     places, x = torch.randint(50, (2, 13)), torch.ones(13, 128)
-    cosine, sine = pixtral.PixtralVisionRotaryEmbedding(Config("axial"))(x, places.T)
-    theirs = x * cosine + qwen2.rotate_half(x) * sine
+    pixtral = library("pixtral").PixtralVisionRotaryEmbedding(Config("axial"))
+    cosine, sine = pixtral(x, places.T)
+    theirs = x * cosine + library("qwen2_vl").rotate_half(x) * sine
     ours = turned(page, x, places, [32, 32], woven=True).float()
     torch.testing.assert_close(ours @ ours.T, theirs @ theirs.T, atol=1e-2, rtol=1e-4)
     runs = turned(page, x, places, [32, 32], woven=False).float()
@@ -61,7 +67,8 @@ def test_pixtral_gives_rows_and_columns_alternate_frequencies(page):
 def test_places_of_text_and_images_are_those_of_the_library(page):
     names = {"torch": torch, "table": lambda *_, **__: ""}
     exec(shown_section("image-positions.pycon:sequence").code, names)
-    model = qwen2.Qwen2VLModel.__new__(qwen2.Qwen2VLModel)
+    kind = library("qwen2_vl").Qwen2VLModel
+    model = kind.__new__(kind)
     torch.nn.Module.__init__(model)
     model.config = type("C", (), {})()
     model.config.vision_config = type("V", (), {"spatial_merge_size": 1})()

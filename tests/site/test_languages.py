@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polib
 import pytest
+from cases import every
 from mhsite.pages import cells, page
 from mhsite.stories import results, source, translation
 from mhsite.stories.source import STORIES, sections
@@ -52,7 +53,7 @@ def unsaid(text, kind=".md"):
     return [said for pattern, said in SAID.items() if re.search(pattern, chinese, re.M)]
 
 
-@pytest.mark.parametrize("path", CHINESE, ids=lambda path: str(path.relative_to(page.DOCS)))
+@every("path", CHINESE)
 def test_one_word_for_each_thing(path):
     assert unsaid(path.read_text(encoding="utf-8"), path.suffix) == []
 

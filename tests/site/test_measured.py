@@ -16,6 +16,7 @@ import measure
 import pytest
 import torch
 from bs4 import BeautifulSoup
+from cases import every
 from measuring import (
     benchmarks,
     clock,
@@ -34,9 +35,7 @@ from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 from mhattn.lessons.files import located
 
 FILES = measured.files()
-each_file = pytest.mark.parametrize(
-    "file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}"
-)
+each_file = every("file", FILES)
 GPU = {"device": "NVIDIA H100 80GB HBM3", "host": "Intel(R) Xeon(R)", "cuda": "12.8", "threads": 1}
 GPU |= {
     "python": "3.12.1",
@@ -123,7 +122,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "FOLDER", tmp_path)
     monkeypatch.setattr(filing, "FOLDER", tmp_path)
     monkeypatch.setattr(measured, "DEVICE", "amd-epyc")
-    monkeypatch.setattr(filing.slices, "fingerprint", lambda *_: "of its code")
+    monkeypatch.setattr(filing.fingerprints, "fingerprint", lambda *_: "of its code")
     (tmp_path / "amd-epyc").mkdir()
     found = {"columns": ["length", "ours"], "units": {"ours": "seconds"}, "rows": [[8, [2, 1, 3]]]}
     about = {key: value for key, value in GPU.items() if key not in ("host", "cuda")}

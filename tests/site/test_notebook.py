@@ -5,6 +5,7 @@ import json
 import re
 
 import pytest
+from cases import every
 from mhsite.beside import notebook
 from mhsite.pages import formulas as katex, measured, page as pages, release
 from mhsite.pages.page import models_of, page_paths, parse, read, skeleton, spans
@@ -19,7 +20,7 @@ PAGES = [
     for path in page_paths(language)
     if (found := read(DOCS / language / path)).has_code
 ]
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.language}/{page.name}")
+each_page = every("page", PAGES)
 
 
 @pytest.fixture(autouse=True)

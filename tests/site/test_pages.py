@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pages
 import pytest
+from cases import every
 from mhsite.pages import data, extension, page as page_module
 from mhsite.pages.page import page_paths, parse, read as read_page, skeleton, with_spans
 from mhsite.pages.settings import settings
@@ -24,8 +25,8 @@ FENCED = re.compile(
     r"^ *(?P<bar>`{3,}|~{3,}) *(?P<language>[\w-]*).*\n(?P<body>(?:.*\n)*?) *(?P=bar) *$", re.M
 )
 
-each_page = pytest.mark.parametrize("page", PAGES)
-each_side = pytest.mark.parametrize(("language", "page"), SIDES)
+each_page = every("page", PAGES)
+each_side = every("language, page", SIDES)
 
 
 def read(language, page):
@@ -52,6 +53,37 @@ def test_both_languages_have_the_same_files():
 @each_page
 def test_both_languages_have_the_same_skeleton(page):
     assert pages.differences(Path(page)) == []
+
+
+def paragraphs(blocks):
+    """How many paragraphs and items of lists stand in each section, by its id."""
+    counts, section = Counter(), ""
+    for block in blocks:
+        if block.kind == "heading":
+            section = block.value
+        elif block.kind == "prose":
+            counts[section] += sum(
+                map(bool, map(str.strip, re.split(r"\n\s*\n|\n *- ", block.text)))
+            )
+    return counts
+
+
+@each_page
+def test_both_languages_have_the_same_paragraphs(page):
+    """Whose story has other data in Chinese may have more to say of them."""
+    english, chinese = (paragraphs(read_page(DOCS / each / page).walk()) for each in LANGUAGES)
+    if (STORIES / page.replace(".md", ".zh.pycon")).is_file():
+        assert {section: n for section, n in english.items() if chinese[section] < n} == {}
+    else:
+        assert chinese == english
+
+
+@pytest.mark.parametrize(("lines", "counted"), [(0, 5), (1, 4), (-1, 4)])
+def test_a_missing_paragraph_is_seen(lines, counted):
+    whole = ["One,\nin two lines.\n", "Two.\n", "- a\n- b\n", "Three: the last.\n"]
+    kept = whole[: len(whole) - lines] if lines > 0 else whole[-lines:]
+    blocks = parse("# Title { #t }\n\n" + "\n".join(kept)).walk()
+    assert paragraphs(blocks) == {"t": counted}
 
 
 @each_side
@@ -90,8 +122,8 @@ def test_display_math_stands_on_lines_of_its_own(language, page):
 # Nothing unshown, nothing unknown
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("story", keys.all_stories(), ids=lambda story: story.name)
+@every("language", LANGUAGES)
+@every("story", keys.all_stories())
 def test_every_section_is_shown(story, language):
     shown = values(language, "include")
     file = story.name.replace(".zh.", ".")  # pages of both languages name the English one
@@ -147,7 +179,7 @@ def work_faults(key, work):
     return faults
 
 
-@pytest.mark.parametrize("key", data.bibliography())
+@every("key", data.bibliography())
 def test_work_is_cited_as_it_was_read(key):
     assert work_faults(key, data.bibliography()[key]) == []
 

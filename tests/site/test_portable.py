@@ -7,13 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from drawn import few_now
 from mhsite.engines import publish
 from mhsite.stories import keys
 from mhsite.stories.source import LABS, ROOT
 
 # Arithmetic
 
-SAMPLE = ["attention", "masks", "shapes"]  # cheap ones, in every run; all of them nightly
+SAMPLE = ["attention", "masks", "shapes"]  # cheap ones, one of them in every run; all nightly
 
 
 def run_stories(root, *arguments, **environment):
@@ -31,7 +32,7 @@ def assert_same(*names):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("story", SAMPLE)
+@pytest.mark.parametrize("story", few_now(SAMPLE, 1, of="arithmetic", name=str))
 def test_sample_prints_the_same_under_every_arithmetic(story):
     assert_same(story)
 
@@ -82,6 +83,7 @@ def add_story(project, name, text):
     return path
 
 
+@pytest.mark.slow
 def test_a_story_that_rounding_decides_fails(project):
     """A sum's last digits, as this machine prints them: some other kind adds in another order."""
     path = add_story(project, "sum", SUM)
@@ -98,6 +100,7 @@ def test_a_story_that_rounding_decides_fails(project):
     assert f"{path}:4: " not in done.stdout, "a rounded sum is the same"
 
 
+@pytest.mark.slow
 def test_a_story_that_threads_decide_fails_and_a_good_one_passes(project):
     path = add_story(project, "threads", THREADS)
     done = run_stories(project, "--arithmetic", "good")
@@ -120,7 +123,13 @@ got
 # Processes
 
 
-@pytest.mark.parametrize("start", [[], ["--start", "spawn"]], ids=["as here", "spawn"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        pytest.param([], id="as here"),
+        pytest.param(["--start", "spawn"], id="spawn", marks=pytest.mark.slow),
+    ],
+)
 def test_stories_run_however_processes_start(project, start):
     """Windows and macOS get spawn. Symbols can be printed whatever the machine's encoding."""
     path = add_story(project, "square", GOOD.replace("1 + 1", '"E²"').replace("good", "square"))

@@ -4,6 +4,7 @@ import re
 from urllib.parse import urljoin
 
 import pytest
+from cases import every
 from mhsite.pages import data
 from mhsite.pages.page import read
 from mhsite.pages.settings import settings
@@ -14,7 +15,7 @@ from test_site import address, each_language, html
 CHAPTERS = data.road("en")
 SENTENCE = [page for page in CHAPTERS if page != "build-and-train.md"]  # which reads a text
 
-each_chapter = pytest.mark.parametrize("page", CHAPTERS)
+each_chapter = every("page", CHAPTERS)
 
 
 def opened(language, page):
@@ -69,7 +70,7 @@ def test_each_page_says_what_it_needs(language, page):
     assert all(CHAPTERS.index(other) < CHAPTERS.index(page) for other in needed)
 
 
-@pytest.mark.parametrize("page", SENTENCE)
+@every("page", SENTENCE)
 def test_the_same_numbers_stand_on_every_page(page):
     first, this = {}, {}
     for name, namespace in (("why-attention", first), (page.removesuffix(".md"), this)):

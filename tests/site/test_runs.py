@@ -1,5 +1,6 @@
 """What was run beforehand: the code behind it is known, and pages say when that has changed."""
 
+import ast
 import functools
 import json
 import math
@@ -11,6 +12,8 @@ from pathlib import Path
 import measure
 import pytest
 import torch
+from cases import drawn_number, every
+from drawn import drawn
 from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
@@ -20,7 +23,7 @@ from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 STEMS = sorted(path.stem for path in runs.FOLDER.glob("*.json"))
 FILED = [(stem, name) for stem in STEMS for name in runs.filed(stem)]
 TOLERANCES = tomllib.loads((Path(__file__).parent / "tolerances.toml").read_text("utf-8"))
-each_run = pytest.mark.parametrize(("story", "name"), FILED)
+each_run = every("story, name", FILED)
 
 CODE = '''\
 import math
@@ -119,6 +122,69 @@ def test_what_only_a_gpu_runs_is_in_the_hash_of_a_gpu_alone(monkeypatch, module,
     monkeypatch.setattr(fingerprints.keys, "package", lambda: package)
     after = [fingerprints.fingerprint(code, "f", on_gpu) for on_gpu in kinds]
     assert [x != y for x, y in zip(before, after, strict=True)] == [False, True]
+
+
+def calls_on_gpu(tree):
+    """Each call of a function that only a GPU may reach, and whether `is_cuda` stands before it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            before, parts = node.test, node.body
+        elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            before, parts = node.values[0], node.values[1:]
+        else:
+            before, parts = None, [node]
+        guarded = getattr(before, "attr", "") == "is_cuda"
+        for call in (c for part in parts for c in ast.walk(part) if isinstance(c, ast.Call)):
+            if getattr(call.func, "id", "").endswith(fingerprints.ON_GPU):
+                yield (call.lineno, call.col_offset), guarded
+
+
+def unguarded(text):
+    """The lines whose call of such a function nothing guards."""
+    calls = list(calls_on_gpu(ast.parse(text)))
+    return sorted({line for line, _ in {at for at, _ in calls} - {at for at, ok in calls if ok}})
+
+
+def test_what_is_named_for_a_gpu_is_called_for_a_gpu_alone():
+    """A CPU's hash leaves these functions out, so a CPU must not reach them."""
+    texts = fingerprints.keys.package().texts
+    calls = {
+        name: list(calls_on_gpu(ast.parse(text.split("\0")[0]))) for name, text in texts.items()
+    }
+    assert "core.fused" in {name for name, found in calls.items() if found}
+    assert {name: unguarded(texts[name]) for name in calls if calls[name]} == {"core.fused": []}
+    code = "if x.is_cuda:\n    f_on_gpu(x)\ny = x.is_cuda and g_on_gpu(x)\n"
+    assert unguarded(code) == []
+    assert unguarded(code.replace("x.is_cuda:", "x.ndim:")) == [2]
+    assert unguarded(code.replace("x.is_cuda and", "x.ndim and") + "h_on_gpu(x)") == [3, 4]
+
+
+def bound_in(module):
+    """What a module binds at its top level besides imports; nothing if there is no such module."""
+    package = fingerprints.keys.package()
+    if (
+        module.removeprefix("mhattn.") not in package.texts
+        and not fingerprints._file(module).exists()
+    ):
+        return set()
+    body = ast.parse(fingerprints._text(module, package)).body
+    kept = [node for node in body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    return {name for node in kept for name in fingerprints._bound(node)} - {"__all__"}
+
+
+def test_a_module_that_moved_counts_under_its_old_name(tmp_path, monkeypatch):
+    for new, old in fingerprints.MOVED.items():
+        assert bound_in(new), f"there is no {new}"
+        assert not bound_in(new) & bound_in(old), "two things would count under one name"
+    (tmp_path / "room").mkdir()
+    for name in ("before", "after"):
+        (tmp_path / "room" / f"{name}.py").write_text("N = 3\n", encoding="utf-8")
+    monkeypatch.setattr(fingerprints, "SCRIPTS", tmp_path)
+    code = "from room.before import N\ndef f():\n    return N\n"
+    moved = code.replace("before", "after")
+    assert fingerprints.fingerprint(code, "f") != fingerprints.fingerprint(moved, "f")
+    monkeypatch.setattr(fingerprints, "MOVED", {"room.after": "room.before"})
+    assert fingerprints.fingerprint(code, "f") == fingerprints.fingerprint(moved, "f")
 
 
 # Filed runs
@@ -268,16 +334,9 @@ def test_every_filed_run_has_a_tolerance():
     assert sorted(TOLERANCES) == sorted(f"{story}:{name}" for story, name in FILED)
 
 
-def commit_number():
-    """Another number for each commit, the same for all test processes; 0 without git."""
-    command = ["git", "rev-parse", "HEAD"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
-    return int(done.stdout.strip() or "0", 16)
-
-
 def run_again(story, name):
     """With a seed that the commit draws, in a process of its own: it sets what torch does."""
-    seed = commit_number() // len(FILED) % runs.filed(story)[name]["seeds"]
+    seed = drawn_number(f"{story}:{name}") % runs.filed(story)[name]["seeds"]
     absolute, relative, *of_weights = TOLERANCES[f"{story}:{name}"]
     asked = [f"{story}:{name}", "--again", str(seed), "--relative", str(relative)]
     command = [sys.executable, ROOT / "scripts" / "measure.py", *asked]
@@ -291,17 +350,17 @@ def run_again(story, name):
 @pytest.mark.slow
 def test_one_filed_run_is_run_again(trained):
     """The commit draws which."""
-    run_again(*FILED[commit_number() % len(FILED)])
+    run_again(*drawn(FILED, 1, of="runs")[0])
 
 
 @pytest.mark.nightly
-@each_run
+@pytest.mark.parametrize(("story", "name"), FILED)
 def test_each_filed_run_is_run_again(story, name, trained):
     run_again(story, name)
 
 
 @each_run
-@pytest.mark.parametrize("language", LANGUAGES)
+@every("language", LANGUAGES)
 def test_a_page_says_where_a_filed_run_comes_from(story, name, language):
     """Of a Chinese story with other data the Chinese page does, under the name of the English."""
     assert f"runs {story.removesuffix('.zh')}:{name}" in tables_of(language)
@@ -326,9 +385,7 @@ def test_every_file_belongs_to_a_story():
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    "path", measured.files(), ids=lambda path: f"{path.parent.name}/{path.stem}"
-)
+@every("path", measured.files())
 def test_a_measurement_is_of_todays_code(path):
     about = measured.found(path)["provenance"]
     command = f"python scripts/measure.py {path.stem}"

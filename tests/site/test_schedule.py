@@ -60,10 +60,13 @@ def test_a_strict_reader_takes_its_own_results_alone(stories):
     mine = cache.results() / "short" / "content" / "mine"
     assert keys.filed(mine, lenient=False) is None
     assert keys.filed(mine, lenient=True).name == "environment"
-    file_result(stories["short"], {}, "content/mine", '[":1: prints 2"]')
+    text = "# --8<-- [start:one]\n>>> 1\n1\n# --8<-- [end:one]\n"
+    stories["short"].write_text(text, encoding="utf-8")
+    file_result(stories["short"], {}, "content/mine", '[["one", 0, "2\\n"]]')
     assert keys.filed(mine, lenient=False) is None
     assert keys.filed(mine, lenient=True) == mine
-    assert cache.differences(mine, stories["short"]) == [f"{stories['short']}:1: prints 2"]
+    (said,) = cache.differences(mine, stories["short"])
+    assert said == f"{stories['short']}:2: in section 'one'\n    1\nexpected\n    1\ngot\n    2"
 
 
 @pytest.mark.parametrize("change", ["damaged", "more", "less"])

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from cases import every
 from mhsite.beside import search
 from test_site import PAGES, address, each_language, html, indexed, source
 
@@ -281,7 +282,7 @@ def test_half_composed_signs_are_not_searched_for(search_field):
 # What unfolds
 
 
-@pytest.mark.parametrize("page", PAGES)
+@every("page", PAGES)
 def test_each_question_has_an_address_in_both_languages(site, page):
     english, chinese = (
         [details.get("id") for details in html(site, language, page).select("details.question")]

@@ -2,14 +2,17 @@
 
 import io
 import json
+import re
 import tomllib
 from datetime import date
 from urllib.parse import unquote, urljoin
 from xml.etree import ElementTree
 
-from mhsite.beside import sharing
+import pytest
+from bs4 import BeautifulSoup
+from mhsite.beside import offline, sharing
 from mhsite.engines import build
-from mhsite.pages import data, fragments, release
+from mhsite.pages import data, fragments, page as pages, release
 from mhsite.stories.source import DOCS, LANGUAGES
 from PIL import Image
 from test_site import PAGES, address, each_language, each_side, html, root_url as root_url, source
@@ -161,12 +164,22 @@ def test_what_moved_leads_to_a_page(site):
         assert not anchor or f'id="{anchor}"' in text
 
 
-def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch):
-    monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/#leak"})
-    made = build.moved("https://host/zh/")
-    assert list(made) == ["old/index.html"]
-    assert 'content="0; url=https://host/zh/masks/#leak"' in made["old/index.html"]
-    assert '<link rel="canonical" href="https://host/zh/masks/#leak">' in made["old/index.html"]
+@pytest.mark.parametrize(
+    ("old", "target"),
+    [("old/", "../masks/#leak"), ("older/old/", "../../masks/#leak")],
+)
+def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch, old, target):
+    """By an address that counts from the old one, so on every host."""
+    monkeypatch.setattr(data, "moved", lambda: {old: "masks/#leak"})
+    for language, title in (("en", "The causal mask"), ("zh", "因果掩码")):
+        made = build.moved(language, "https://host/here/")
+        assert list(made) == [f"{old}index.html"]
+        page = BeautifulSoup(made[f"{old}index.html"], "html.parser")
+        assert page.html["lang"] == {"en": "en", "zh": "zh-Hans"}[language]
+        assert page.title.text.startswith(title)
+        assert page.select_one("meta[http-equiv=refresh]")["content"] == f"0; url={target}"
+        assert page.a["href"] == target
+        assert page.select_one("link[rel=canonical]")["href"] == "https://host/here/masks/"
 
 
 @each_language
@@ -181,12 +194,23 @@ def test_a_page_leads_on_from_a_section_that_is_another_pages_now(open_page, hom
         page.wait_for_url(f"{home}{prefix}{ADDRESSES['moved'][part]}")
 
 
-def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch):
+def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch, browser, tmp_path):
+    """In a browser, from a folder: as in the zip, and on any host."""
     monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/", "old/#a": "shapes/#leak"})
-    made = build.moved("https://host/")
-    assert list(made) == ["old/index.html"]
-    assert '{"#a": "https://host/shapes/#leak"}[location.hash]' in made["old/index.html"]
-    assert 'url=https://host/masks/"' in made["old/index.html"]
+    (made,) = build.moved("en", "https://host/").items()
+    for name in ("old", "masks", "shapes"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "index.html").write_text(f"<title>{name}</title>", encoding="utf-8")
+    (tmp_path / made[0]).write_text(offline.page(made[1], made[0], {}), encoding="utf-8")
+    for there, to in {
+        "": "masks/index.html",
+        "#a": "shapes/index.html#leak",
+        "#b": "masks/index.html",
+    }.items():
+        page = browser.new_page()
+        page.goto(f"{(tmp_path / made[0]).as_uri()}{there}")
+        page.wait_for_url(f"{tmp_path.as_uri()}/{to}")
+        page.close()
 
 
 def test_nothing_comes_from_elsewhere_and_nothing_is_left(open_page, home):
@@ -201,3 +225,48 @@ def test_nothing_comes_from_elsewhere_and_nothing_is_left(open_page, home):
     assert len(asked) > 5
     assert [url for url in asked if not url.startswith((home, "data:", "blob:"))] == []
     assert page.context.cookies() == []
+
+
+def test_no_line_of_a_chinese_title_begins_with_a_mark():
+    font = sharing._font(52, "en")  # any font will do: boxes are as wide as characters
+    title = "看懂多头注意力机制：从原理到 PyTorch 代码，一步一步来；“它们”是谁？"
+    for width in range(200, 1200, 37):
+        lines = sharing._lines(title, font, width)
+        assert "".join("".join(lines).split()) == "".join(title.split())
+        assert not any(line[0] in "，。：；？！、）》" for line in lines)
+        assert "PyTorch" in " ".join(lines)
+
+
+def test_a_chinese_card_has_its_title_where_a_font_has_its_characters(monkeypatch):
+    if sharing.chinese_font() is None:
+        pytest.skip("no Chinese font is installed")
+    title = "注意力"
+    card = Image.open(io.BytesIO(sharing.card(title, language="zh"))).convert("L")
+    boxes = Image.open(io.BytesIO(sharing.card(title, language="en"))).convert("L")
+    place = (410, 190, 1150, 270)
+    assert min(card.crop(place).tobytes()) < 100
+    assert card.crop(place).tobytes() != boxes.crop(place).tobytes()
+
+
+@each_language
+def test_the_feed_has_no_blank_before_a_mark(language):
+    page = pages.read(DOCS / language / "changes.md")
+    told = [text for _, _, text in sharing.changes(page)]
+    assert len(told) >= 3
+    assert [
+        text for text in told if re.search(r"\s[,.;:!?，。；：！？]|[一-鿿] [一-鿿]", text)
+    ] == []
+
+
+def test_a_page_and_its_translation_are_cited_under_names_of_their_own():
+    names = {release.bibtex(pages.read(DOCS / la / "masks.md")).split(",")[0] for la in LANGUAGES}
+    assert names == {"@misc{mhattn-masks", "@misc{mhattn-masks-zh"}
+
+
+def test_the_sitemap_says_when_each_page_changed(site, root_url):
+    for language in LANGUAGES:
+        sitemap = (site / address(language, "index.md") / "sitemap.xml").read_text("utf-8")
+        shown = dict(re.findall(r"<loc>([^<]*)</loc>\s*<lastmod>([^<]*)</lastmod>", sitemap))
+        changed = {page: release.changed(source(language, page)) for page in PAGES}
+        expected = {root_url + address(language, page): day for page, day in changed.items() if day}
+        assert shown == expected

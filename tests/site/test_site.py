@@ -13,20 +13,22 @@ from xml.etree import ElementTree
 import pytest
 from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
+from cases import every
 from mhsite.beside import search
 from mhsite.pages import data
 from mhsite.pages.page import page_paths, read, skeleton, with_spans
 from mhsite.stories import results, translation
 from mhsite.stories.source import DOCS, LANGUAGES
 from mhsite.stories.translation import shown_section
+from test_docs import MODULES, public_names
 
 from mhattn import COLORS
 
 PAGES = [path.as_posix() for path in page_paths("en")]
 SIDES = [(language, page) for language in LANGUAGES for page in PAGES]
 
-each_page = pytest.mark.parametrize("page", PAGES)
-each_side = pytest.mark.parametrize(("language", "page"), SIDES)
+each_page = every("page", PAGES)
+each_side = every("language, page", SIDES)
 each_language = pytest.mark.parametrize("language", LANGUAGES)
 
 
@@ -129,7 +131,7 @@ def target_file(site, url):
     return file / "index.html" if file.is_dir() else file
 
 
-@pytest.mark.parametrize("name", [*(address(*side) + "index.html" for side in SIDES), "404.html"])
+@every("name", [*(address(*side) + "index.html" for side in SIDES), "404.html"])
 def test_every_link_leads_somewhere(site, root_url, name):
     broken = []
     soup = parsed(site / name)
@@ -316,6 +318,21 @@ def test_chapters_and_reference_lead_to_each_other(site, language):
     page = html(site, language, "masks-in-practice.md").article
     assert page.find("a", href="../reference/#mhattn.core.masks.causal_mask")
     assert page.find("a", href="../glossary/#causal")
+
+
+@each_language
+def test_public_is_documented_and_documented_is_public(site, language):
+    pages = (site / ("" if language == "en" else language) / "reference").rglob("index.html")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    found = re.findall(r'id="(mhattn\.[\w.]+)"', text)
+    documented = set(found)
+    assert len(found) == len(documented), "twice in the reference"
+    names = set(public_names())
+    assert names - documented == set(), "not in the reference"
+    known = names | set(MODULES)
+    members = {name for name in documented - known if name.rpartition(".")[0] in known}
+    assert documented - known - members == set(), "in the reference, but not public"
+    assert [name for name in members if name.rpartition(".")[2].startswith("_")] == []
 
 
 def test_colours_of_page_and_figures_are_the_same():

@@ -167,7 +167,7 @@ def as_a_story(task, monkeypatch, request):
     """Where a story runs, with the files that it wrote; what it sets in torch is set back."""
     monkeypatch.chdir(ROOT)
     if "MHATTN_FILES" in task.story:
-        folder = request.getfixturevalue("story_results")[task.page] / "files"
+        folder = request.getfixturevalue("result_of")(task.page) / "files"
         monkeypatch.setenv("MHATTN_FILES", str(folder))
     if ".cache/models" in task.story:
         request.getfixturevalue("trained")

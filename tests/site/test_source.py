@@ -11,6 +11,7 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 import torch
+from cases import every
 from mhsite.stories import keys, runner, source, translation
 from mhsite.stories.source import STORIES, SourceError, sections
 from mhsite.stories.svg import site_svg
@@ -21,18 +22,17 @@ from mhattn.show import NEGATIVE
 STORIES = sorted(STORIES.glob("*.pycon"))
 COLUMNS = 84  # what a page shows without a scroll bar
 
-each_story = pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
-each_file = pytest.mark.parametrize("story", keys.all_stories(), ids=lambda story: story.name)
+each_story = every("story", STORIES)
+each_file = every("story", keys.all_stories())
 
 
 # The stories of this project
 
 
-@each_file
-def test_story_runs(story, story_run):
+def test_story_runs(story_run):
     """Each in a process of its own, or from the cache, where only a run that passed is filed."""
     errors = story_run.stdout + story_run.stderr
-    assert keys.results()[story.stem] is not None, errors
+    assert [name for name, folder in keys.results().items() if folder is None] == [], errors
 
 
 def returns(function):
@@ -66,6 +66,7 @@ def test_what_a_story_shows_it_prints(story):
 @each_file
 def test_story_fits_the_page(story):
     lines = enumerate(story.read_text(encoding="utf-8").splitlines(), 1)
+    lines = ((number, source.MARK.sub("", line)) for number, line in lines)  # never shown
     wide = [number for number, line in lines if len(line) > COLUMNS and line[0] != "|"]
     assert wide == []  # but tables, which are shown as such
 
@@ -102,9 +103,9 @@ def run(path):
     """What a story prints, and where its file says something else."""
     namespace, text, differences = {"__name__": "__main__"}, "", []
     for section in sections(path).values():
-        printed, different = runner.run_story_section(section, namespace)
+        printed, wrong = runner.run_story_section(section, namespace)
         text += "".join(printed)
-        differences += different
+        differences += [section.difference(number, printed[number]) for number in wrong]
     return text, differences
 
 
@@ -230,6 +231,50 @@ def test_rewrite_keeps_empty_lines_as_doctest_writes_them(tmp_path):
     runner.rewrite(path)
     assert "a\n<BLANKLINE>\nb\n" in path.read_text(encoding="utf-8")
     assert run(path) == ("a\n\nb\n", [])
+
+
+MARKED = """\
+>>> x = 1  # not this  # [wrong]
+>>> for i in range(3):
+...     print("| a |", i)  # [right: trap-b]
+| a | 5
+| a | 1  # [wrong: a b] [right]
+>>> print(7)
+7  # [right]"""
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_rewrite_keeps_marks_behind_their_lines(tmp_path):
+    path = section_file(tmp_path / "story.pycon", MARKED)
+    before = path.read_text(encoding="utf-8")
+    runner.rewrite(path)
+    after = before.replace("| 5\n", "| 0\n").replace(" [right]\n>>>", " [right]\n| a | 2\n>>>")
+    assert path.read_text(encoding="utf-8") == after
+
+
+def test_marks_are_seen_by_nobody_else(tmp_path):
+    """Neither on the page nor in the code that runs, the texts to translate, the outputs."""
+    marked = sections(section_file(tmp_path / "marked.pycon", MARKED))["one"]
+    plain = "\n".join(source.MARK.sub("", line) for line in MARKED.split("\n"))
+    section = sections(section_file(tmp_path / "plain.pycon", plain))["one"]
+    assert (marked.text, marked.code, marked.cells) == (section.text, section.code, section.cells)
+    assert "[" not in marked.text
+    assert [text.said for text in translation.texts_of(marked)] == ["not this"]
+    assert marked.marks == (
+        (0, "  # [wrong]"),
+        (2, "  # [right: trap-b]"),
+        (4, "  # [wrong: a b] [right]"),
+        (6, "  # [right]"),
+    )
+    outputs = ["", "0\n1\n2\n", "7\n"]
+    assert marked.printing(outputs) == section.printing(outputs)
+
+
+@pytest.mark.parametrize("line", ["x = 1  # [wrogn]", "x = 1  # wrong", "x = y  # [right] is it"])
+def test_other_comments_are_no_marks(tmp_path, line):
+    section = sections(section_file(tmp_path / "story.pycon", f">>> {line}"))["one"]
+    assert section.code == f"{line}\n"
+    assert section.marks == ()
 
 
 @pytest.mark.usefixtures("sandbox")
@@ -429,9 +474,9 @@ def test_an_unknown_story_is_a_readable_error():
 def test_doctest_reads_stories_as_we_do():
     """Truth for the runner: plain doctest, with all sections of a story as one test."""
     story = STORIES[0]
-    test = doctest.DocTestParser().get_doctest(
-        story.read_text(encoding="utf-8"), {}, story.name, str(story), 0
-    )
+    lines = story.read_text(encoding="utf-8").splitlines()
+    text = "\n".join(source.MARK.sub("", line) for line in lines)  # they are the site's own
+    test = doctest.DocTestParser().get_doctest(text, {}, story.name, str(story), 0)
     examples = [example for section in sections(story).values() for example in section.examples()]
     assert [(e.source, e.want) for e in test.examples] == [(e.source, e.want) for e in examples]
 

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from drawn import few_now
 from mhsite.beside import notebook
 from mhsite.pages.page import page_paths, read
 from mhsite.stories import results
@@ -124,7 +125,7 @@ def runs_as_a_script(alone, page, folder):
         assert shown == [line for line in expected if line]
 
 
-@pytest.mark.parametrize("page", SAMPLE)
+@pytest.mark.parametrize("page", few_now(SAMPLE, 1, of="scripts", name=str))
 def test_a_sample_of_scripts_runs_alone(alone, trained, page, tmp_path):
     runs_as_a_script(alone, page, tmp_path)
 
@@ -142,7 +143,7 @@ def runs_as_a_notebook(alone, page, folder):
     alone("-m", "nbconvert", "--to", "notebook", "--execute", "--inplace", "page.ipynb", cwd=folder)
 
 
-@pytest.mark.parametrize("page", SAMPLE[:2])
+@pytest.mark.parametrize("page", few_now(SAMPLE[:2], 1, of="notebooks", name=str))
 def test_a_sample_of_notebooks_runs_alone(alone, trained, page, tmp_path):
     runs_as_a_notebook(alone, page, tmp_path)
 

@@ -8,10 +8,10 @@ from urllib.parse import urljoin
 import pytest
 import torch
 from mhsite.pages.page import read
-from mhsite.stories.source import DOCS
+from mhsite.stories.source import DOCS, LANGUAGES
 from mhsite.stories.translation import shown_section
 from test_site import SIDES, address, each_language, html
-from visits import READ, VIOLATIONS, axe
+from visits import READ, VIOLATIONS, axe, each_visit
 
 from mhattn import MultiHeadAttention, trace
 
@@ -328,9 +328,9 @@ def map_lines(language, numbers, rows, words):
         yield [whole.format(rows[i], words[j], f"{numbers[i, j]:.2f}"), words[j], rows[i]]
 
 
-@pytest.mark.parametrize("name", GRIDS)
-@each_language
-def test_every_cell_of_the_road_says_what_python_says(visits, language, name):
+@each_visit([(language, f"{name}.md") for language in LANGUAGES for name in GRIDS])
+def test_every_cell_of_the_road_says_what_python_says(visits, language, page):
+    name = page.removesuffix(".md")
     sections, grids = GRIDS[name]
     namespace = {}
     for section in ("sentence", *sections.split()):
@@ -338,7 +338,7 @@ def test_every_cell_of_the_road_says_what_python_says(visits, language, name):
     every = torch.ones(6, 6, dtype=torch.bool)
     namespace |= {"every": every, "ones": every.tril(), "mask": every.tril()}
     words = namespace["words"]
-    found = visits(address(language, f"{name}.md"))["cells"]
+    found = visits(address(language, page))["cells"]
     for (kind, expression), cells in zip(grids, found, strict=True):
         value = eval(expression, namespace)
         if kind == "shares":
@@ -362,19 +362,18 @@ def test_only_pages_with_grids_load_their_script(site):
     assert pages > {"attention.md", "masks.md", "why-heads.md", "build-and-train.md"}
 
 
-def test_every_cell_of_the_site_has_a_query_and_a_key(visits, site):
+@each_visit(SIDES)
+def test_every_cell_of_the_site_has_a_query_and_a_key(visits, site, language, page):
     """Each row of a grid has its words, each column its own."""
-    wrong = {}
-    for language, page in with_grids(site):
-        found = visits(address(language, page))["cells"]
-        assert len(found) == len(html(site, language, page).select("[data-grid]"))
-        for number, rows in enumerate(found):
-            keys = [[key for _, key, _ in row] for row in rows]
-            queries = [{query for _, _, query in row} for row in rows]
-            same = all(row == keys[0] for row in keys) and all(len(row) == 1 for row in queries)
-            said = all(query in line and key in line for row in rows for line, key, query in row)
-            if not (same and said and all(keys[0])):
-                wrong[language, page, number] = rows[0]
+    wrong, found = {}, visits(address(language, page))["cells"]
+    assert len(found) == len(html(site, language, page).select("[data-grid]"))
+    for number, rows in enumerate(found):
+        keys = [[key for _, key, _ in row] for row in rows]
+        queries = [{query for _, _, query in row} for row in rows]
+        same = all(row == keys[0] for row in keys) and all(len(row) == 1 for row in queries)
+        said = all(query in line and key in line for row in rows for line, key, query in row)
+        if not (same and said and all(keys[0])):
+            wrong[number] = rows[0]
     assert wrong == {}
 
 

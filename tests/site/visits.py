@@ -1,15 +1,30 @@
 """The one visit of a page in a browser, and all that tests want to know of it.
 
-Its first half happens at 360 px in a fresh profile, as a reader's first visit does; then all that
-is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any more.
+A visit depends on the page, the files that it loads, this module, axe and the browser, and on
+nothing else: so what it noted is filed beside the results of stories, and read until one of them
+changes. Every run of the tests visits each page in one language, which the commit draws; the slow
+tests visit the other.
+
+A visit's first half happens at 360 px in a fresh profile, as a reader's first visit does; then all
+that is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any
+more.
 """
 
 import contextlib
 import functools
+import hashlib
+import json
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from mhsite.pages import formulas
-from playwright.sync_api import TimeoutError
+import npm_packages
+import pytest
+from cases import drawn_number, hide, try_all
+from filelock import FileLock, Timeout
+from mhsite.pages import release
+from mhsite.stories import cache
+from mhsite.stories.source import LANGUAGES
+from playwright.sync_api import Error, TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
 TABLET = {"width": 481, "height": 740}  # the narrowest on which long lines scroll: site.css
@@ -98,14 +113,12 @@ VIOLATIONS = """async rules => {
         .flatMap(({ id, nodes }) => nodes.map(node =>
             `${id}: ${node.html.slice(0, 100)}: ${node.failureSummary}`))
 }"""
-OF_COLOUR = {"runOnly": ["color-contrast", "link-in-text-block"]}
 
 
 @functools.cache
 def axe():
     """axe-core's script, as package-lock.json beside this file pins it."""
-    installed = formulas.node_modules(Path(__file__).parent)
-    return (installed / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+    return (npm_packages.node_modules() / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
 def visit(browser, home, place):
@@ -128,7 +141,8 @@ def visit(browser, home, place):
         record |= on_a_phone(page)
         record |= on_a_desk(page)
         record |= {"noise": [*noise], "requests": [*requests]}
-        return record | {"axe": violations(page)}
+        chinese = page.get_attribute("html", "lang") != "en"
+        return record | {"axe": violations(page, "slate" if chinese else "default")}
     finally:
         context.close()
 
@@ -161,15 +175,136 @@ def on_a_desk(page):
     return {"clicked": clicked, "copied": copied, "cells": page.evaluate(READ)}
 
 
-def violations(page):
-    """What axe finds in light and dark."""
+def violations(page, scheme):
+    """What axe finds in light or in dark: English pages are seen light, Chinese ones dark.
+
+    Axe takes half of a visit, and no colour depends on the language.
+    """
     page.evaluate("document.querySelector('.md-dialog').remove()")  # "copied", for two seconds
     page.evaluate(THIN_OUT)
     page.evaluate(axe())
-    found = {}
-    for scheme, rules in (("default", {}), ("slate", OF_COLOUR)):
-        if page.get_attribute("body", "data-md-color-scheme") != scheme:
-            page.click("[data-md-component=palette] label:visible")
-        if page.get_attribute("body", "data-md-color-scheme") == scheme:
-            found[scheme] = page.evaluate(VIOLATIONS, rules)
-    return found
+    if page.get_attribute("body", "data-md-color-scheme") != scheme:
+        page.click("[data-md-component=palette] label:visible")
+    assert page.get_attribute("body", "data-md-color-scheme") == scheme
+    return page.evaluate(VIOLATIONS, {})
+
+
+# What is filed
+
+KEPT = 4  # states of a page, the newest
+
+
+def file_of(site, home, url):
+    """The file of the site that an address asks for."""
+    path = site / unquote(urlsplit(url.removeprefix(home)).path)
+    return path / "index.html" if path.is_dir() else path
+
+
+def state_of(file):
+    """The hash of a file, or none where there is none. Of the day of the commit nothing depends."""
+    if not file.is_file():
+        return None
+    day = f"{release.date():%Y-%m-%d}".encode()
+    return hashlib.sha256(file.read_bytes().replace(day, b"")).hexdigest()[:32]
+
+
+class Visits:
+    """The records of the visits to a site's pages: those that are filed, and those made now."""
+
+    def __init__(self, browser, home, site):
+        self.browser, self.home, self.site = browser, home, site
+        lock = (Path(__file__).with_name("package-lock.json")).read_bytes()
+        parts = Path(__file__).read_bytes(), lock, browser.version.encode()
+        self.visitor = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+        self.records, self.asked = {}, []
+
+    def __call__(self, place):
+        """What was noted on a page; another process may be there just now."""
+        self.asked.append(place)
+        if place not in self.records:
+            with self.lock(place):
+                self.records[place] = self.filed(place) or self.made(place)
+        return self.records[place]
+
+    def prepare(self, places):
+        """Visit what isn't filed, and leave to other processes the pages where they are.
+
+        Where that fails is visited again by the test, which names the page.
+        """
+        for place in places:
+            if place not in self.records:
+                with contextlib.suppress(Timeout, Error), self.lock(place, timeout=0):
+                    self.records[place] = self.filed(place) or self.made(place)
+
+    def forget(self):
+        """Let the pages that were asked for be visited again: a test of them fails."""
+        for place in self.asked:
+            self.file(place).unlink(missing_ok=True)
+            self.records.pop(place, None)
+
+    def folder(self, place):
+        return cache.HOME / "visits" / (place.strip("/").replace("/", ".") or "index")
+
+    def file(self, place):
+        page = state_of(file_of(self.site, self.home, self.home + place))
+        return self.folder(place) / f"{self.visitor}-{page}.json"
+
+    def lock(self, place, timeout=-1):
+        self.folder(place).mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder(place) / "lock", timeout=timeout)
+
+    def filed(self, place):
+        """The record of a visit to the page as it is now, with all that it loads."""
+        try:
+            found = json.loads(self.file(place).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        same = all(state_of(self.site / name) == state for name, state in found["files"].items())
+        return found["record"] if same else None
+
+    def made(self, place):
+        """Visit a page, and file what was noted."""
+        record = visit(self.browser, self.home, place)
+        ours = [url for url in record["requests"] if url.startswith(self.home)]
+        files = {file_of(self.site, self.home, url) for url in ours}
+        states = {file.relative_to(self.site).as_posix(): state_of(file) for file in sorted(files)}
+        text = json.dumps({"files": states, "record": record})
+        file = self.file(place)
+        file.write_text(text, encoding="utf-8")
+        old = sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]
+        for path in old:
+            path.unlink(missing_ok=True)
+        return json.loads(text)["record"]
+
+
+def each_visit(sides):
+    """A test of one claim about each of these pages: of the language that the commit draws for it,
+    in every run, and of the other one.
+    """
+    drawn = [side for side in sides if side[0] == LANGUAGES[drawn_number(side[1]) % 2]]
+    others = [side for side in sides if side not in drawn]
+    tiers = [
+        pytest.param(drawn, id="drawn"),
+        pytest.param(others, id="others", marks=pytest.mark.slow),
+    ]
+
+    def decorate(test):
+        @functools.wraps(test)
+        def test_of_all(visits, visited, **fixtures):
+            from test_site import address
+
+            def attempt(side):
+                visits.asked.clear()
+                try:
+                    test(visits=visits, language=side[0], page=side[1], **fixtures)
+                except BaseException:
+                    visits.forget()
+                    raise
+
+            visits.prepare([address(*side) for side in visited])
+            try_all(visited, attempt)
+
+        hide(test_of_all, test, ["language", "page"], "visited")
+        return pytest.mark.parametrize("visited", tiers)(test_of_all)
+
+    return decorate

@@ -1,6 +1,7 @@
 """Calls of all kinds, to see whether two functions or layers behave alike."""
 
 import inspect
+import itertools
 
 import torch
 from torch import Tensor, nn
@@ -9,21 +10,19 @@ LENGTHS = (1, 3, 5, 9, 20)
 
 
 def behaviour(layer, how):
-    """What came out of many calls: tensors by the names of the calls."""
-    if isinstance(layer, nn.Module):
-        return of_layer(layer, how)
-    return of_function(layer, how)
+    """Many calls, one after the other: the name of each, and the tensors that came out."""
+    return of_layer(layer, how) if isinstance(layer, nn.Module) else of_function(layer, how)
 
 
-def same(one, other):
-    """Whether all of it is equal, beyond what rounding does."""
-    return not different(one, other)
+def difference(layer, how, other):
+    """The first call that gives something else than the other did, of those that both can take.
 
-
-def different(one, other):
-    """The names of the calls that differ, of those that both can take."""
-    shared = [name for name in one if name in other]
-    return [name for name in shared if not equal(one[name], other[name])]
+    The calls after it aren't made: one difference is enough, and most mutants show it soon.
+    """
+    for name, result in behaviour(layer, how):
+        if name in other and not equal(result, other[name]):
+            return name
+    return None
 
 
 def equal(x, y):
@@ -56,7 +55,7 @@ def tried(call, *inputs, **options):
             )
         grads = [torch.full((1,), 7.0) if g is None else g for g in grads]
         masks = [x.clone() for x in options.values() if isinstance(x, Tensor)]
-        return [x.detach() for x in (*parts, *grads, *inputs, *masks)]
+        return [x.detach().clone() for x in (*parts, *grads, *inputs, *masks)]  # as it is now
     except Exception as error:
         return type(error).__name__
 
@@ -86,7 +85,7 @@ def masks(B, H, L, S):
 
 
 def of_function(attend, how):
-    H, G, D, found = how["num_heads"], how.get("num_kv_heads", how["num_heads"]), 8, {}
+    H, G, D = how["num_heads"], how.get("num_kv_heads", how["num_heads"]), 8
     takes = inspect.signature(attend).parameters
 
     def drawn(B, L, S, size=1.0, dtype=torch.float32):
@@ -99,24 +98,22 @@ def of_function(attend, how):
     pairs = [(L, L) for L in LENGTHS] + [(1, 6), (3, 7)]
     for B in (1, 3):
         for L, S in pairs:
-            found[f"plain {B} {L} {S}"] = tried(attend, *drawn(B, L, S))
+            yield f"plain {B} {L} {S}", tried(attend, *drawn(B, L, S))
             if "is_causal" in takes:
-                found[f"causal {B} {L} {S}"] = tried(attend, *drawn(B, L, S), is_causal=True)
-    found["large"] = tried(attend, *drawn(3, 9, 9, 100.0))
-    found["again"] = tried(attend, *[2 * x for x in drawn(3, 9, 9)])
+                yield f"causal {B} {L} {S}", tried(attend, *drawn(B, L, S), is_causal=True)
+    yield "large", tried(attend, *drawn(3, 9, 9, 100.0))
+    yield "again", tried(attend, *[2 * x for x in drawn(3, 9, 9)])
     for dtype in (torch.float16, torch.float64):
-        found[f"in {dtype}"] = tried(attend, *drawn(3, 9, 9, 6.0, dtype))
-    found["large half"] = tried(attend, *drawn(3, 9, 9, 60.0, torch.float16))
+        yield f"in {dtype}", tried(attend, *drawn(3, 9, 9, 6.0, dtype))
+    yield "large half", tried(attend, *drawn(3, 9, 9, 60.0, torch.float16))
     strange = [x.detach().transpose(-1, -2).contiguous().transpose(-1, -2) for x in drawn(3, 5, 5)]
-    found["strides"] = tried(attend, *strange)
+    yield "strides", tried(attend, *strange)
     if "attn_mask" in takes:
         for name, mask in masks(3, H, 9, 9).items():
-            found[f"mask {name}"] = tried(attend, *drawn(3, 9, 9), attn_mask=mask)
-            found[f"mask {name}, large"] = tried(attend, *drawn(3, 9, 9, 200.0), attn_mask=mask)
-            found[f"mask {name}, causal"] = tried(
-                attend, *drawn(3, 9, 9), attn_mask=mask.clone(), is_causal=True
-            )
-    return found
+            yield f"mask {name}", tried(attend, *drawn(3, 9, 9), attn_mask=mask)
+            yield f"mask {name}, large", tried(attend, *drawn(3, 9, 9, 200.0), attn_mask=mask)
+            both = {"attn_mask": mask.clone(), "is_causal": True}
+            yield f"mask {name}, causal", tried(attend, *drawn(3, 9, 9), **both)
 
 
 def paddings(B, L):
@@ -157,71 +154,66 @@ class Probe:
 
 
 def of_layer(layer, how):
-    probe, found = Probe(layer, how), {}
-    kinds = of_lengths, of_masks, of_padding, of_ids
+    probe = Probe(layer, how)
     for training in (False, True):
         layer.train(training)
-        for kind in kinds:
-            found |= {f"{name} {training}": out for name, out in kind(probe).items()}
+        kinds = [kind(probe) for kind in (of_lengths, of_masks, of_padding, of_ids)]
         for name in {"cache", "past"} & set(probe.takes):
-            found |= of_cache(layer, name, how.get("new_cache"), probe.drawn)
+            kinds.append(of_cache(layer, name, how.get("new_cache"), probe.drawn))
+        for name, result in itertools.chain(*kinds):
+            yield f"{name} {training}", result
     layer.eval()
     if "position_ids" in probe.takes:
         ids = torch.arange(400, 409).expand(3, -1)
         layer.to(torch.bfloat16)
-        found["positions in bfloat16"] = probe(3, 9, 0, torch.bfloat16, position_ids=ids)
+        yield "positions in bfloat16", probe(3, 9, 0, torch.bfloat16, position_ids=ids)
         layer.float()
-    return found
 
 
 def of_lengths(probe):
-    found = {"again": probe(3, 9, factor=2), "many": probe(17, 3)}
+    yield "again", probe(3, 9, factor=2)
+    yield "many", probe(17, 3)
     causal = probe.name("is_causal", "causal")
     if causal:
-        found["long"] = probe(2, 60, **{causal: True})
+        yield "long", probe(2, 60, **{causal: True})
     for B in (1, 3):
         for L in LENGTHS:
-            found[f"plain {B} {L}"] = probe(B, L)
+            yield f"plain {B} {L}", probe(B, L)
             if causal:
-                found[f"causal {B} {L}"] = probe(B, L, **{causal: True})
+                yield f"causal {B} {L}", probe(B, L, **{causal: True})
     if probe.name("key", "context"):
         for L, S in ((5, 5), (5, 15), (3, 7)):
             inputs = probe.drawn(3, L), probe.drawn(3, S, 1), probe.drawn(3, S, 2)
             inputs = inputs if "key" in probe.takes else inputs[:2]
-            found[f"cross {L} {S}"] = tried(probe.layer, *inputs)
+            yield f"cross {L} {S}", tried(probe.layer, *inputs)
     if weights := probe.name("need_weights", "output_attentions"):
         for options in {}, {causal: True} if causal else {}:
-            found[f"weights {len(options)}"] = probe(3, 9, **{weights: True}, **options)
-    return found
+            yield f"weights {len(options)}", probe(3, 9, **{weights: True}, **options)
 
 
 def of_masks(probe):
-    found = {}
     if name := probe.name("attn_mask", "mask", "attention_mask"):
         for kind, mask in masks(3, probe.heads, 9, 9).items():
             if name == "attention_mask":  # floats only
                 is_float = mask.is_floating_point()
                 mask = mask if is_float else torch.zeros(mask.shape).masked_fill(~mask, -1e9)
-            found[f"mask {kind}"] = probe(3, 9, **{name: mask})
-    return found
+            yield f"mask {kind}", probe(3, 9, **{name: mask})
 
 
 def of_padding(probe):
-    found, causal = {}, probe.name("is_causal")
+    causal = probe.name("is_causal")
     name = probe.name("key_padding_mask", "padding_mask")
     for L in (9, 3) if name else ():
         for kind, mask in paddings(3, L).items():
             options = {name: mask}
-            found[f"padding {kind} {L}"] = probe(3, L, **options)
+            yield f"padding {kind} {L}", probe(3, L, **options)
             pairs = options | {"attn_mask": torch.ones(L, L, dtype=torch.bool).tril(1)}
-            found[f"padding {kind} {L} mask"] = probe(3, L, **pairs)
+            yield f"padding {kind} {L} mask", probe(3, L, **pairs)
             if causal:
-                found[f"padding {kind} {L} causal"] = probe(3, L, **{causal: True}, **options)
-    return found
+                yield f"padding {kind} {L} causal", probe(3, L, **{causal: True}, **options)
 
 
 def of_ids(probe):
-    found = {}
     if "position_ids" in probe.takes:
         places = {
             "moved": torch.arange(5, 14),
@@ -231,28 +223,27 @@ def of_ids(probe):
         }
         for kind, ids in places.items():
             ids = ids if ids.ndim == 2 else ids.expand(3, -1)
-            found[f"ids {kind}"] = probe(3, 9, position_ids=ids)
+            yield f"ids {kind}", probe(3, 9, position_ids=ids)
     if "documents" in probe.takes:
         packs = [[0] * 4 + [1] * 5, [0] * 2 + [1] * 3 + [2] * 4, [0, 1, 2, 2, 3, 3, 3, 3, 3]]
-        found["packed"] = probe(3, 9, documents=torch.tensor(packs))
-    return found
+        yield "packed", probe(3, 9, documents=torch.tensor(packs))
 
 
 def of_cache(layer, name, new_cache, drawn):
-    found = {}
-    with torch.no_grad():
-        for round_ in (1, 2):
-            for chunks in ((4, 1, 1, 1), (3, 4, 2), (1, 1, 1)):
-                cache = new_cache() if new_cache else None
-                for at, size in enumerate(chunks):
-                    where, x = f"cache {round_} {chunks} {at}", drawn(3, size, at + round_)
-                    found[where] = out = tried(layer, x, **{name: cache})
-                    if new_cache is None and not isinstance(out, str):
+    for round_ in (1, 2):
+        for chunks in ((4, 1, 1, 1), (3, 4, 2), (1, 1, 1)):
+            cache = new_cache() if new_cache else None
+            for at, size in enumerate(chunks):
+                x = drawn(3, size, at + round_)
+                with torch.no_grad():
+                    result = tried(layer, x, **{name: cache})
+                    if new_cache is None and not isinstance(result, str):
                         _, cache = layer(x, **{name: cache})
-                        found[where] = [*out, *(cache or ())]
-                if new_cache and sum(chunks) > 6:
-                    tried(cache.crop, 5)
-                    found[f"crop {round_} {chunks}"] = tried(layer, drawn(3, 2), **{name: cache})
-                    tried(cache.crop, 4)
-                    found[f"crop {round_} {chunks} 2"] = tried(layer, drawn(3, 2), **{name: cache})
-    return found
+                        result = [*result, *(x.clone() for x in cache or ())]
+                yield f"cache {round_} {chunks} {at}", result
+            if new_cache and sum(chunks) > 6:
+                for kept, again in ((5, ""), (4, " 2")):
+                    with torch.no_grad():
+                        tried(cache.crop, kept)
+                        result = tried(layer, drawn(3, 2), **{name: cache})
+                    yield f"crop {round_} {chunks}{again}", result

@@ -1,16 +1,18 @@
 """The doctor is held to account: every mutant is found for its own reason, no right layer.
 
-``python tests/testing/test_doctor.py`` prints what it misses and where it raises a false alarm.
+A whole report takes a second. Plain `pytest` asks for what a promise is about: of each mutant the
+checks that should find it, of each right layer some checks, drawn anew by each commit, and a few
+whole reports. ``pytest -m slow`` makes all whole reports.
 """
 
-import functools
 import re
-import sys
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from drawn import drawn, few_now
+from missed import examined, reasons
 from mutants import MUTANTS
 from rights import RIGHT, WRONG
 from torch import nn
@@ -27,39 +29,43 @@ UNSEEN = {
     "the share that is kept is taken for the one dropped": "the mean over many calls is right",
     "half precision: products before the scale": "a note: usual tokens are never that large",
 }
-
-
-@functools.cache
-def mutant_report(name):
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
-    torch.manual_seed(0)
-    return check_attention(mutant.make(), **mutant.how)
-
-
-def found(mutant, report):
-    """The findings of the checks that should find it."""
-    return [finding for finding in report.errors if finding.check in mutant.found_by]
-
-
 SEEN = [mutant for mutant in MUTANTS if mutant.name not in UNSEEN]
+every_mutant = pytest.mark.parametrize("mutant", SEEN, ids=lambda mutant: mutant.name)
+
+
+def test_what_should_find_a_mutant_is_a_check():
+    assert {mutant.name: set(mutant.found_by) - set(PAGES) for mutant in MUTANTS} == {
+        mutant.name: set() for mutant in MUTANTS
+    }
+    assert all(mutant.found_by for mutant in MUTANTS)
 
 
 @pytest.mark.parametrize("name", UNSEEN)
 def test_what_it_cannot_see_is_known(name):
     """Who teaches the doctor one of these takes it from the list."""
-    assert mutant_report(name).ok
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
+    assert examined(mutant).ok
 
 
-@pytest.mark.parametrize("mutant", SEEN, ids=lambda mutant: mutant.name)
-def test_every_mutant_is_found_for_its_own_reason(mutant):
-    report = mutant_report(mutant.name)
+def is_found(mutant, report):
     assert not report.ok
-    reasons = found(mutant, report)
-    assert reasons, f"found by {[finding.check for finding in report.errors]}"
-    assert mutant.says in " ".join(str(finding) for finding in reasons)
+    named = reasons(mutant, report)
+    assert named, f"found by {[finding.check for finding in report.errors]}"
+    assert mutant.says in " ".join(str(finding) for finding in named)
 
 
-@pytest.mark.parametrize("name", RIGHT)
+@every_mutant
+def test_every_mutant_is_found_for_its_own_reason(mutant):
+    is_found(mutant, examined(mutant, only=mutant.found_by))
+
+
+@pytest.mark.slow
+@every_mutant
+def test_every_mutant_is_found_in_the_whole_report(mutant):
+    is_found(mutant, examined(mutant))
+
+
+@pytest.mark.parametrize("name", few_now(RIGHT, 4, of="whole reports", name=str))
 def test_nothing_is_found_in_right_layers(name):
     torch.manual_seed(0)
     layer = RIGHT[name].make()
@@ -68,6 +74,15 @@ def test_nothing_is_found_in_right_layers(name):
     assert report.ok, str(report)
     assert len(report.checked) >= 10
     assert time.process_time() - start < QUICK
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_some_checks_find_nothing_in_any_right_layer(name):
+    torch.manual_seed(0)
+    asked = drawn(PAGES, 3, of=name)
+    report = check_attention(RIGHT[name].make(), only=asked, **RIGHT[name].how)
+    assert report.ok, str(report)
+    assert set(asked) <= {*report.checked, *report.skipped}
 
 
 @pytest.mark.parametrize("kind", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
@@ -195,56 +210,3 @@ def test_a_right_layer_that_is_called_wrong_is_found(name):
     report = check_attention(make(), **how)
     found = {finding.check for finding in report.errors}
     assert found & set(found_by.split()), str(report)
-
-
-def wrong():
-    for name, (make, how, found_by) in WRONG.items():
-        torch.manual_seed(0)
-        try:
-            report = check_attention(make(), **how)
-        except Exception as error:
-            print(f"RAISED {name}: {type(error).__name__}: {str(error)[:200]}")
-            continue
-        found = [finding.check for finding in report.errors]
-        if not set(found) & set(found_by.split()):
-            print(f"TOLD WRONG, NOT SAID {name}: wanted {found_by}, got {found}")
-
-
-def main():
-    if not sys.argv[1:]:
-        wrong()
-    misses = 0
-    for mutant in MUTANTS:
-        if not all(word in mutant.name for word in sys.argv[1:]):
-            continue
-        start = time.process_time()
-        try:
-            report = mutant_report(mutant.name)
-        except Exception as error:
-            print(f"RAISED {mutant.name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
-            misses += 1
-            continue
-        took = time.process_time() - start
-        reasons, where = found(mutant, report), f"{mutant.kind.__module__}.{mutant.kind.__name__}"
-        if not report.errors:
-            print(f"MISSED {mutant.name} ({where}), wanted {mutant.found_by}; {took:.1f} s")
-        elif not reasons:
-            got = [finding.check for finding in report.errors]
-            print(
-                f"OTHER {mutant.name} ({where}), wanted {mutant.found_by}, got {got}; {took:.1f} s"
-            )
-        elif mutant.says not in " ".join(str(finding) for finding in reasons):
-            print(
-                f"UNSAID {mutant.name} ({where}): {mutant.says!r} not in {[f.got for f in reasons]}"
-            )
-        else:
-            continue
-        misses += 1
-        for name in mutant.found_by:
-            if name in report.skipped:
-                print(f"    {name} skipped: {report.skipped[name]}", flush=True)
-    print(f"{len(MUTANTS)} mutants, {misses} not as wanted")
-
-
-if __name__ == "__main__":
-    main()

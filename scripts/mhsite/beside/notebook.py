@@ -92,7 +92,8 @@ def _code(name: str, piece: Code, language: str) -> dict[str, Any]:
     if drawn:
         outputs.append(_shown({"image/svg+xml": results.figure(drawn, language)}))
     about = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]} if piece.folded else {}
-    cell = _prose(name, _quiet(piece.section.code.rstrip("\n")))
+    code = cells.taken_away(piece.section.code, language)
+    cell = _prose(name, _quiet(code.rstrip("\n")))
     return cell | {"cell_type": "code", "metadata": about, "outputs": outputs}
 
 
@@ -146,7 +147,7 @@ def script(page: Page, home: str) -> str:
             titles.append(block.title)
         if block.kind == "include":
             parts.append(" ".join(["# %%", " · ".join(titles)]).rstrip())
-            parts.append(block.section.code)
+            parts.append(cells.taken_away(block.section.code, page.language))
             titles, drawn = [], drawn or bool(results.drawn(block.section))
     if drawn:
         parts.append("# %%\nimport matplotlib.pyplot as plt\n\nplt.show()\n")

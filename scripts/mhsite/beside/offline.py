@@ -20,7 +20,7 @@ from mhsite.stories.source import LANGUAGES, SourceError
 HOSTED = re.compile(r"404\.html|robots\.txt|sitemap\.xml(\.gz)?|.*\.map")  # of use to a host alone
 FETCHED = re.compile(r"data/(?!measured/|runs/)|search/part-")
 MODULE = re.compile(r'<script type="module" src="([./]*assets/)([\w-]+\.js)"></script>')
-LINK = re.compile(r'(?<=\shref=")(?P<path>[^":?#]+)(?=["?#])')
+LINK = re.compile(r'(?:(?<=\shref=")|(?<=content="0; url=))(?P<path>[^":?#]+)(?=["?#])')
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([\w-]+\.js)";?$', re.M)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|const|class) (\w+))", re.M)
 FRAME = """<!doctype html>

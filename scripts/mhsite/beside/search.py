@@ -34,15 +34,15 @@ KEPT = re.compile("\0(\\d+)\0")
 UNTYPED = re.compile(r"(?:(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+")  # by any reader: long decimals
 
 
-def write(pages: list[Page], folder: Path) -> None:
-    """Put what these pages say beside the index that Material wrote without any, in parts.
+def write(found: Iterable[dict], folder: Path) -> None:
+    """Put these documents beside the index that Material wrote without any, in parts.
 
     docs/assets/search.js fetches them when somebody searches.
     """
     index = folder / "search_index.json"
     made = json.loads(index.read_text(encoding="utf-8"))
     made["config"]["parts"] = []
-    for number, part in enumerate(parts(found for page in pages for found in documents(page))):
+    for number, part in enumerate(parts(found)):
         name = f"part-{number}.json"
         made["config"]["parts"].append(name)
         (folder / name).write_text(f"[{','.join(part)}]", encoding="utf-8")

@@ -1,7 +1,8 @@
 """What others show of the site: a page's card with its first figure, the icons, the feed.
 
-Cards are drawn with the one font that comes with matplotlib, which has no Chinese: a Chinese page's
-card is its figure without words.
+Cards are drawn with the one font that comes with matplotlib, which has no Chinese. A Chinese page's
+card takes its words from a Chinese font of this machine; where there is none, it is the figure
+without words.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from xml.sax.saxutils import escape
 
 import matplotlib
 import resvg_py
+from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
+from mhattn.show import fonts
 from mhsite.beside import search
 from mhsite.pages import fragments
 from mhsite.pages.page import Page, read
@@ -31,6 +34,11 @@ FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 INK = "#1f1f1f"
 VARIABLE = re.compile(r"var\(--[\w-]+, ([^)]*)\)")
 TEXT = re.compile(r"<text.*?</text>", re.S)
+HAN = re.compile("[\u4e00-\u9fff]")
+# A Chinese character takes the mark behind it along: no line begins with one.
+PIECE = re.compile("[\u4e00-\u9fff][，。：；？！、）》]*|[^\\s\u4e00-\u9fff]+[ ]*|[ ]+")
+# A link without its markup leaves blanks: before a mark, and between Chinese characters.
+PADDED = re.compile(r" +(?=[,.;:!?)，。；：！？）、])|(?<=[一-鿿，。；：！？）、]) +(?=[一-鿿])")
 SQUARE = re.compile(
     r'<path d="M(?P<x>\d+) (?P<y>\d+)h(?P<side>\d+)[^"]*"(?: fill-opacity="(?P<ink>[.\d]+)")?/>'
 )
@@ -46,9 +54,11 @@ def files(pages: list[Page], language: str, figures: dict[str, str]) -> dict[str
     about = {"name": settings(language)["site_name"], "start_url": "../..", "display": "browser"}
     found["assets/icons/site.webmanifest"] = json.dumps(about | {"icons": icons})
     for page in pages:
-        title = search.words(page.headings[0].title, "en") if language == "en" else ""
+        title = search.words(page.headings[0].title, language)
         figure = figures.get(fragments.picture(page).removeprefix("figures/"), "")
-        found[f"assets/cards/{page.url.replace('/', '-')}card.png"] = card(title, figure)
+        if language == "zh" and not chinese_font():
+            title, figure = "", TEXT.sub("", figure)
+        found[f"assets/cards/{page.url.replace('/', '-')}card.png"] = card(title, figure, language)
     return found
 
 
@@ -61,43 +71,54 @@ def icon(size: int) -> bytes:
 
 
 @cache
-def card(title: str, figure: str = "") -> bytes:
+def chinese_font() -> tuple[str, int] | None:
+    """The file of a Chinese font, and its place in that file, if one is installed."""
+    if (name := fonts.installed_font()) is None:
+        return None
+    faces = [face for face in font_manager.fontManager.ttflist if face.name == name]
+    face = min(faces, key=lambda face: (abs(int(face.weight) - 400), face.fname))
+    return face.fname, face.index
+
+
+@cache
+def card(title: str, figure: str = "", language: str = "en") -> bytes:
     """A page's title above its figure; of a page without one, the title beside the logo."""
     image = Image.new("RGB", CARD, "white")
     if not figure and not title:
         _logo(image, 360, 75, 480)
         return _png(image)
     left, width = (60, 1080) if figure else (410, 740)
-    lines = _lines(title, font := _font(52 if figure else 60), width)
+    lines = _lines(title, font := _font(52 if figure else 60, language), width)
     draw = ImageDraw.Draw(image)
     draw.multiline_text((left, 40 if figure else 190), "\n".join(lines), INK, font, spacing=16)
     if figure:
-        _draw(image, figure, 50 + 74 * len(lines), bool(title))
+        _draw(image, figure, 50 + 74 * len(lines))
         _logo(image, 1100, 560, 50)
     else:
         _logo(image, 60, 165, 300)
-        draw.text((410, 540), settings()["site_name"], "#666666", _font(30))
+        draw.text((410, 540), settings(language)["site_name"], "#666666", _font(30, language))
     return _png(image.quantize(64, Image.Quantize.FASTOCTREE))
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(str(FONT), size)
+def _font(size: int, language: str) -> ImageFont.FreeTypeFont:
+    path, index = (language == "zh" and chinese_font()) or (str(FONT), 0)
+    return ImageFont.truetype(path, size, index)
 
 
 def _lines(title: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
-    """The title's words in lines that are no wider than this."""
-    lines: list[str] = []
-    for word in title.split():
-        if lines and font.getlength(f"{lines[-1]} {word}") <= width:
-            lines[-1] += f" {word}"
-        else:
-            lines.append(word)
-    return lines
+    """The title in lines no wider than this, broken between words or Chinese characters."""
+    lines = [""]
+    for piece in PIECE.findall(title):
+        if lines[-1] and font.getlength((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece if lines[-1] else piece.lstrip()
+    return [line.rstrip() for line in lines if line.strip()]
 
 
-def _draw(image: Image.Image, figure: str, top: int, words: bool) -> None:
+def _draw(image: Image.Image, figure: str, top: int) -> None:
     """Draw a figure of the site below ``top``, as large as it fits; of a tall one its head."""
-    figure = VARIABLE.sub(r"\1", figure if words else TEXT.sub("", figure))
+    figure = VARIABLE.sub(r"\1", figure)
+    chinese = [chinese_font()[0]] if HAN.search(figure) and chinese_font() else []
     width, height = map(float, re.search(r'viewBox="\S+ \S+ ([^"]*)"', figure)[1].split())
     room = CARD[1] - 30 - top
     zoom = min(1000 / width, max(room / height, 500 / width))
@@ -105,7 +126,7 @@ def _draw(image: Image.Image, figure: str, top: int, words: bool) -> None:
     png = resvg_py.svg_to_bytes(
         svg_string=re.sub(r' width="[^"]*"', size, figure, count=1),
         skip_system_fonts=True,
-        font_files=[str(FONT)],
+        font_files=[str(FONT), *chinese],
         sans_serif_family="DejaVu Sans",
     )
     drawn = Image.open(io.BytesIO(png))
@@ -139,7 +160,7 @@ def changes(page: Page) -> Iterator[tuple[str, str, str]]:
     for block in reversed(list(page.walk())):
         if block.kind == "heading" and block.mark == "##":
             told = search.words("\n".join(reversed(said)), page.language)
-            yield block.value, block.title, " ".join(told.split())
+            yield block.value, block.title, PADDED.sub("", " ".join(told.split()))
             said = []
         else:
             said.append(block.text)
@@ -165,3 +186,9 @@ def feed(language: str, home: str) -> dict[str, str]:
         f"<updated>{found[0][0]}T00:00:00Z</updated>\n{entries}</feed>\n"
     )
     return {"feed.xml": text}
+
+
+def readme_picture(figure: str) -> str:
+    """A figure of the site for README.md, where no style sheet gives its ink a colour."""
+    ink = "svg{color:#1f1f1f}@media(prefers-color-scheme:dark){svg{color:#e6edf3}}"
+    return VARIABLE.sub(r"\1", figure).replace(">", f"><style>{ink}</style>", 1) + "\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from html import escape
@@ -12,11 +11,11 @@ from markdown import Markdown
 
 from mhsite.beside import notebook, search, sharing
 from mhsite.pages import (
+    calculator,
     data,
     extension,
     formulas,
     fragments,
-    javascript,
     measured,
     notices,
     release,
@@ -26,10 +25,16 @@ from mhsite.pages.page import Page, page_paths, read
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES
 
+HTML_LANGUAGE = {"en": "en", "zh": "zh-Hans"}
 COMMENT = {
     ".css": r"(?s)/\*.*?\*/",
     ".js": r"(?m)^\s*(//.*|/\*\*((?!\*/)(?s:.))*\*/)\n",  # on lines of its own
 }
+MOVED = {"en": "This page has moved: ", "zh": "本页已移至："}
+# An old link to a section leads to where that section is now.
+TO_SECTION = """<script>
+location.replace((document.getElementById(location.hash.slice(1)) || document.links[0]).href)
+</script>"""
 
 
 def prepare(*, serve: bool = False) -> None:
@@ -57,69 +62,98 @@ def description(page: Page) -> str:
     return fragments.summary(md.convert("\n".join([title, *prose, *others])))
 
 
-def files(language: str, home: str, only: set[str] | None = None) -> dict[str, str | bytes | Path]:
-    """All files of a language's site that are not pages: their text, or where they lie.
+Files = dict[str, str | bytes | Path]  # the text of each, or where it lies
 
-    Args:
-        language: one of `LANGUAGES`.
-        home: the address of this language's site.
-        only: the names of the pages to be built, if not all are; then their faults are found when
-            they are rendered, and the files are those that these pages need.
-    """
-    found: dict[str, str | bytes | Path] = {}
-    mine = [read(DOCS / language / name) for name in sorted(only)] if only else pages(language)
+
+def files(language: str, home: str) -> Files:
+    """All files of a language's site that are not pages; ``home`` is its address."""
+    mine = pages(language)
+    found = _downloads(mine, home) | _outputs(language) | shared_files(language, home)
+    return found | sharing.files(mine, language, results.figures(language))
+
+
+def files_of(page: Page, home: str) -> Files:
+    """What lies beside one page: notebook and script, figures, what its stories wrote."""
+    return _downloads([page], home) | _outputs(page.language, set(notices.stories(page)))
+
+
+def _downloads(mine: list[Page], home: str) -> Files:
+    found: Files = {}
     for page in filter(lambda page: page.has_code, mine):
         name = "downloads/" + page.name.removesuffix(".md")
         found[f"{name}.ipynb"] = notebook.notebook(page, home)
         found[f"{name}.py"] = notebook.script(page, home)
-    found |= {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
+    return found
+
+
+def _outputs(language: str, stories: set[str] | None = None) -> Files:
+    """What these stories, or all, wrote and drew."""
+    written = {f"data/{name}": path for name, path in results.files(language, stories).items()}
+    drawn = {f"figures/{name}": svg for name, svg in results.figures(language, stories).items()}
+    return written | drawn
+
+
+def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> Files:
+    """What no single page owns; ``whole_fonts``: while there are formulas to come."""
+    found: Files = {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
     for path in (path for path in (DOCS / "assets").iterdir() if path.suffix in COMMENT):
         found[f"assets/{path.name}"] = slim(path)
-    found["assets/costs.js"] = javascript.costs()
+    found["assets/known-sizes.js"] = calculator.known_sizes()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     found |= measured.published() | runs.published()
-    stories = {name for page in mine for name in notices.stories(page)} if only else None
-    found |= {f"data/{name}": path for name, path in results.files(language, stories).items()}
-    figures = results.figures(language, stories)
-    found |= {f"figures/{name}": svg for name, svg in figures.items()}
-    found |= sharing.files(mine, language, figures)
     found["assets/katex/katex.min.css"] = formulas.stylesheet()
-    for name, font in formulas.fonts(whole=bool(only)).items():
+    for name, font in formulas.fonts(whole=whole_fonts).items():
         found[f"assets/katex/fonts/{name}"] = font
-    found |= moved(home) | sharing.feed(language, home)
+    found |= moved(language, home) | sharing.feed(language, home)
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
         found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)
     return found
 
 
-def moved(home: str) -> dict[str, str]:
-    """A page at each address that is another's now, which leads there."""
+def moved(language: str, home: str) -> dict[str, str]:
+    """A page at each address that is another's now, which leads there on whatever host it lies.
+
+    Only the canonical address is absolute: it is for search engines.
+    """
     found = {}
     for old, new in data.moved().items():
         if "#" in old:
             continue  # a section, led on by the page that it was on
-        to = escape(home + new)
-        parts = {
-            part.removeprefix(old): home + there
+        up = "../" * old.count("/")
+        sections = {
+            part.removeprefix(f"{old}#"): up + there
             for part, there in data.moved().items()
             if part.startswith(f"{old}#")
         }
-        target = f"{json.dumps(parts)}[location.hash]||{json.dumps(home + new)}"
-        script = f"<script>location.replace({target})</script>"
+        page = new.partition("#")[0]
+        title, to = escape(_title_at(page, language)), escape(up + new)
+        links = "".join(
+            f'<a hidden id="{escape(name)}" href="{escape(there)}"></a>'
+            for name, there in sections.items()
+        )
         found[f"{old}index.html"] = (
-            f'<!doctype html><meta charset="utf-8"><title>{to}</title><link rel="canonical" '
-            f'href="{to}"><meta http-equiv="refresh" content="0; url={to}">'
-            f'{script * bool(parts)}<a href="{to}">{to}</a>'
+            f'<!doctype html><html lang="{HTML_LANGUAGE[language]}"><meta charset="utf-8">\n'
+            f'<title>{title}</title>\n<link rel="canonical" href="{escape(home + page)}">\n'
+            f'<meta http-equiv="refresh" content="0; url={to}">\n'
+            f'<p>{MOVED[language]}<a href="{to}">{title}</a></p>\n'
+            f"{links}{TO_SECTION * bool(links)}"
         )
     return found
 
 
+def _title_at(address: str, language: str) -> str:
+    """The title of the page at an address."""
+    pages = map(read, data.pages(language))
+    page = next((page for page in pages if page.url == address), None)
+    return search.words(page.headings[0].title, language) if page else address
+
+
 def finish(language: str, site: Path) -> None:
     """Let a language's pages be found."""
-    found = [read(DOCS / language / path) for path in page_paths(language)]
-    search.write(found, site / "search")
+    pages = [read(DOCS / language / path) for path in page_paths(language)]
+    search.write((each for page in pages for each in search.documents(page)), site / "search")
 
 
 def slim(path: Path) -> str:

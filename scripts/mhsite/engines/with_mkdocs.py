@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,7 +18,7 @@ from mkdocs.utils import CountHandler
 
 from mhsite.engines import build
 from mhsite.pages import cells, fragments
-from mhsite.pages.page import Block, Page, language as language_of, page_paths, read
+from mhsite.pages.page import Block, Page, page_paths, read
 from mhsite.pages.settings import settings
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, ROOT
@@ -34,16 +33,16 @@ _drafts: dict[str, TemporaryDirectory] = {}
 
 
 def notebooks(language: str, made: dict) -> dict[str, Path]:
-    """For each page that is a notebook, the file with it: MkDocs takes it in the page's place."""
+    """For each page that is a notebook, the file with it: MkDocs takes it in the page's place.
+
+    ``made`` holds the notebooks of those pages that are rendered; of others the file comes later.
+    """
     found = {}
     folder = Path(_drafts.setdefault(language, TemporaryDirectory(prefix="mhattn-")).name)
     for page in [page for page in page_paths(language) if read(DOCS / language / page).is_notebook]:
         uri = page.as_posix()
         found[uri] = folder / page.with_suffix(".ipynb").name
-        if (text := made.get(f"downloads/{uri.removesuffix('.md')}.ipynb")) is None:
-            del found[uri]  # of pages of which it is not one
-            continue
-        if not found[uri].is_file() or found[uri].read_text(encoding="utf-8") != text:
+        if text := made.get(f"downloads/{uri.removesuffix('.md')}.ipynb"):
             found[uri].write_text(text, encoding="utf-8")
     return found
 
@@ -66,8 +65,11 @@ def _titled(nav: list | dict | str, language: str) -> list | dict:
 
 def add_files(files, config) -> None:
     """Hand files that were made to MkDocs, each in place of the one that it may have found."""
-    language, only = config.theme["language"], config.extra.get("only_pages")
-    made = build.files(language, config.site_url, only)
+    language = config.theme["language"]
+    if "one_by_one" in config.extra:  # what lies beside a page is made with it
+        made = build.shared_files(language, config.site_url, whole_fonts=True)
+    else:
+        made = build.files(language, config.site_url)
     for uri, content in (made | notebooks(language, made)).items():
         if old := files.get_file_from_path(uri):
             files.remove(old)
@@ -78,17 +80,10 @@ def add_files(files, config) -> None:
 
 
 def keep_paths(files, config):
-    """mkdocs-jupyter's wrapper forgets where a generated file lies.
-
-    Of pages that are built anew, MkDocs builds those that it takes for modified.
-    """
+    """mkdocs-jupyter's wrapper forgets where a generated file lies."""
     for file in files:
         if hasattr(file, "file"):
             file.abs_src_path = file.file.abs_src_path
-    if "only_pages" in config.extra:
-        for file in files.documentation_pages():
-            chosen = f"{file.src_uri.removesuffix('.ipynb')}" in config.extra["only_pages"]
-            file.is_modified = lambda chosen=chosen: chosen
 
 
 def nothing(files, config) -> None:
@@ -120,7 +115,7 @@ def lab(made: str, notebook, config) -> str:
             parts.append(HEADING.sub(lambda m: _heading(m, next(headings), title), text))
             continue
         block = next(sections)
-        parts.append(cells.shown(block.section))
+        parts.append(cells.shown(block.section, page.language))
         if (drawn := results.drawn(block.section)) in alts:
             parts.append(f"<p>{fragments.figure(drawn, alts[drawn], page.language)}</p>")
     parts.append(fragments.grids_script("".join(parts), page.up))
@@ -165,32 +160,6 @@ def _tell(page: Page, made, config) -> None:
     made.edit_url = f"{config.repo_url.rstrip('/')}/{edit_uri}"
 
 
-class Ended(Exception):
-    """The server has ended."""
-
-
-_ended: list[Callable[[], bool]] = []
-
-
-def go_on() -> None:
-    """Raise if the server has ended."""
-    if any(ended() for ended in _ended):
-        raise Ended
-
-
-def build_pages(pages: list[Path], english, ended: Callable[[], bool]) -> None:
-    """Build some pages of one language into the site of the English configuration."""
-    _ended[:] = [ended]
-    config = configuration(language_of(pages[0]), english)
-    config.extra["only_pages"] = {read(page).name for page in pages}
-    mkdocs.build(config, serve_url=config.site_url, dirty=True)
-
-
-def index(language: str, english) -> None:
-    """Let the pages of a language be found."""
-    build.finish(language, Path(english.site_dir, "" if language == "en" else "zh"))
-
-
 def write_progress(english) -> None:
     """Where pages find how many stories are done."""
     path = Path(english.site_dir, "progress.txt")
@@ -198,7 +167,7 @@ def write_progress(english) -> None:
 
 
 def configuration(language: str, english):
-    """What a language's site is built with, beside or into the English one."""
+    """What a language's site is built with, into the English one."""
     file, below = (ROOT / "mkdocs.yml", "") if language == "en" else (DOCS / "zh.yml", "zh/")
     there = {"site_dir": str(Path(english.site_dir, below)), "site_url": english.site_url + below}
     return load_config(str(file), strict=english.strict, **there)

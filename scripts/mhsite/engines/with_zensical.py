@@ -13,6 +13,7 @@ import yaml
 from mhsite.engines import build, publish
 from mhsite.pages import chapters, release
 from mhsite.pages.settings import settings
+from mhsite.stories import child_processes
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, SourceError
 
 UNKNOWN = ("hooks", "watch", "INHERIT", "validation")  # to Zensical
@@ -73,6 +74,7 @@ def stage(language: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    child_processes.end_with_starter()
     try:
         build_site(Path(sys.argv[1]).resolve())
     except SourceError as error:

@@ -7,7 +7,7 @@
 - `data`: tables, bibliography, glossary, known models; `measured`: tables of measurements, with
   `devices` beside each other; `runs`: what was trained beforehand.
 - `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference.
-- `museum`: every silent mistake of the pages; `traps` finds them.
-- `calculator`: its form, and `javascript`: the formulas of the package for its script.
+- `museum`: every silent mistake of the pages; `traps` reads them.
+- `calculator`: its form, and the known models for its script.
 - `notices`: how the stories ran here; `release`: which state of the project a site is.
 """

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import asdict
+from decimal import ROUND_HALF_UP, Context
 from html import escape
 from itertools import groupby
+from typing import Any
 
 from mhattn.costs import (
     Accelerator,
+    ModelSizes,
     ServingCost,
     known_accelerator,
     known_accelerators,
@@ -53,12 +57,37 @@ def html(language: str) -> str:
     given = escape(json.dumps(words, ensure_ascii=False))
     return (
         f'<form class="mh-calculator" data-words="{given}">'
-        f'<div class="mh-fields">{"".join(fields)}</div>'
+        # Without the script a choice would change nothing: the answers are of the defaults.
+        f'<fieldset class="mh-fields" disabled>{"".join(fields)}</fieldset>'
         f'<p class="mh-calc-error" id="mh-calc-error" hidden></p>{default_answers(words)}'
+        f"<noscript>{words['no_script']}</noscript>"
         '<p class="mh-calc-notes" hidden></p><div class="mh-calc-more"></div>'
         f'<button type="reset" class="md-button" hidden>{words["reset"]}</button>'
         '<p class="mh-calc-said" role="status"></p></form>'
     )
+
+
+def known_sizes() -> str:
+    """The module known-sizes.js: the known models and accelerators."""
+    names = ("name", "title", "memory", "bandwidth", "flops")
+    tables = {
+        "MODELS": [model_sizes(known_model(name)) for name in known_models()],
+        "DEVICES": [
+            {name: getattr(known_accelerator(chip), name) for name in names}
+            for chip in known_accelerators()
+        ],
+    }
+    return "".join(
+        f"export const {name} = {json.dumps(rows, separators=(',', ':'))}\n"
+        for name, rows in tables.items()
+    )
+
+
+def model_sizes(model: ModelSizes) -> dict[str, Any]:
+    """What the calculator needs of a model; what its sources don't say is null."""
+    names = ("name", "kind", "embed_dim", "vocabulary", "tied", "learned_positions")
+    sizes = {name: getattr(model, name) for name in (*names, "published_parameters")}
+    return sizes | {"mlp": model.mlp and asdict(model.mlp), "kinds": model.kind_sizes()}
 
 
 def option(value: object, text: object, chosen: object) -> str:
@@ -103,16 +132,21 @@ def answers(words: dict, cost: ServingCost, chip: Accelerator) -> list[tuple[str
 
 def scaled(number: float, base: int, units: tuple[str, ...]) -> str:
     """Three digits and a unit, as calculator.js writes them."""
-    unit, number = 0, number * (1 + 1e-12)  # a half is rounded up
+    unit = 0
     while number >= 0.9995 * base and unit < len(units) - 1:
         number, unit = number / base, unit + 1
     if unit == 0:
         return f"{number:.0f} {units[0]}"
-    return f"{number:#.{4 if number >= 999.5 else 3}g}".rstrip(".") + f" {units[unit]}"
+    return f"{precise(number, 4 if number >= 999.5 else 3)} {units[unit]}"
 
 
 def significant(number: float) -> str:
-    """Three digits, grouped by thousands."""
-    if number < 99.95:
-        return f"{number:#.3g}".rstrip(".")
-    return f"{int(float(f'{number:.3g}')):,}"
+    """Three digits, grouped by thousands, as calculator.js writes them."""
+    text = precise(number, 3)
+    return text if number < 99.95 else f"{int(float(text)):,}"
+
+
+def precise(number: float, digits: int) -> str:
+    """What toPrecision gives in JavaScript: of the exact value of a float, a half is rounded up."""
+    rounded = Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal_from_float(number)
+    return f"{float(rounded):#.{digits}g}".rstrip(".")

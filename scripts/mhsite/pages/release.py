@@ -73,7 +73,8 @@ def bibtex(page: Page) -> str:
         "url": f"{settings()['site_url']}{below}{page.url}",
         "note": f"mhattn {version}, {date():%Y-%m-%d}",
     }
-    key = "-".join(["mhattn", *page.name.removesuffix(".md").split("/")])
+    other = [page.language] if below else []
+    key = "-".join(["mhattn", *page.name.removesuffix(".md").split("/"), *other])
     lines = "".join(f"  {name} = {{{value}}},\n" for name, value in fields.items())
     return f"@misc{{{key},\n{lines}}}"
 

@@ -20,6 +20,8 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor("!ENV", _Loader.from_environment)
+# What MkDocs calls while it reads the file is none of our business.
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix, node: None)
 
 
 def settings(language: str = "en") -> dict:

@@ -1,15 +1,15 @@
 """Traps as they stand on the pages: their wrong lines, the right ones, and what came out of each.
 
 A trap is a warning on a page. The first section of its story that is called ``trap…`` gives it its
-key, as in ``kv-cache:trap-position``, and its address on the page. docs/data/museum.toml says only
-what nobody can compute: its kind, the doctor's check that finds it, and, where a story has nothing
-of the names ``wrong`` and ``right``, how the lines start that are.
+key, as in ``kv-cache:trap-position``, and its address on the page. Its story says which lines are
+wrong and which are right, in the code and in what that prints, by the names ``wrong`` and ``right``
+or by marks, which no page shows: see "A trap" in CONTRIBUTING.md. Its kind, and the doctor's check
+that finds it, are in docs/data/museum.toml.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 import textwrap
 import tomllib
@@ -21,17 +21,25 @@ from pathlib import Path
 from mhsite.pages import page as pages
 from mhsite.pages.page import Block, Page, read, with_spans
 from mhsite.stories import results
-from mhsite.stories.source import DOCS, STORIES, Cell, Section, SourceError, of_file, sections
+from mhsite.stories.source import (
+    DISCARDED,
+    DOCS,
+    PROMPT,
+    STORIES,
+    Section,
+    SourceError,
+    of_file,
+    sections,
+)
 from mhsite.stories.translation import shown_section
 
 FILE = DOCS / "data" / "museum.toml"
 LEFT_OUT = "left-out"
 NAMES = ("wrong", "right")
 PREFIX = re.compile(r"Trap: |陷阱[：:]\s*")
+SIDE = re.compile(r"\[(wrong|right)(?:: ([^\]]+))?\]")
 LABEL = re.compile(r"^(?:[^\s:：,，]+[:：,，] *|\S+ +)")  # "wrong: ", "right, "
 HALF = re.compile(r"[,，;；] ?(?=\S)")
-LOOP = re.compile(r"^for .*\bin [(\[](?:[\w.]+, [^,\n]+|wrong, .+)[)\]]:", re.M)  # over a pair
-ONE_LINE = re.compile(r"wrong\b[^,]*, right\b[^,]*$")
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,17 @@ class Trap:
     @property
     def code(self) -> str:
         return "\n".join(each.code for each in self.sections)
+
+    @cached_property
+    def story(self) -> list[Section]:
+        """All sections of its story, in its language."""
+        name = self.sections[0].path.name.split(".")[0] + ".pycon"
+        found = sections(STORIES / name)
+        return [shown_section(f"{name}:{each}", self.page.language) for each in found]
+
+    def error(self, why: str) -> SourceError:
+        section = self.sections[0]
+        return SourceError(f"of the trap {self.key}, {why}", section.path, section.line)
 
     @property
     def cited(self) -> list[str]:
@@ -106,46 +125,74 @@ def left_out() -> dict[str, str]:
     return _parsed(FILE)[LEFT_OUT]
 
 
+@dataclass(frozen=True)
+class Mark:
+    """A line that a story marks as ``wrong`` or ``right``: of code, or of what that printed.
+
+    ``of`` is what the mark names: of a table's row the column, and of code in a section that is
+    not the trap's the trap, by the name of its first section.
+    """
+
+    section: Section
+    line: int
+    side: str
+    of: str = ""
+
+    @property
+    def text(self) -> str:
+        return self.section.text.split("\n")[self.line]
+
+    @property
+    def is_code(self) -> bool:
+        return bool(PROMPT.match(self.text))
+
+    def error(self, why: str) -> SourceError:
+        return SourceError(why, self.section.path, self.section.line + self.line)
+
+
+def marks(section: Section) -> list[Mark]:
+    return [
+        Mark(section, line, side, of)
+        for line, mark in section.marks
+        for side, of in SIDE.findall(mark)
+    ]
+
+
 # The lines that are wrong, and those that are right
 
 
-def pair(trap: Trap, english: Trap, said: dict) -> list[str]:
-    """The wrong lines of a trap and the right ones; "" if its story has no such lines."""
-    found = []
-    for name in NAMES:
-        called = _marked(english.code, name)  # by words that the Chinese hasn't
-        found.append(_named(trap.code, name, called) or _named(english.code, name, called))
-    if all(isinstance(each, list) for each in found):
-        found = _differing(*found)
-    code = ["\n".join(each) if isinstance(each, list) else each for each in found]
-    for place, name in enumerate(NAMES):
-        if name in said:
-            starts = said[name] if isinstance(said[name], list) else [said[name]]
-            code[place] = "\n".join(_pointed(trap, start) for start in starts)
-    return [textwrap.dedent(each).strip("\n") for each in code]
+def pair(trap: Trap) -> list[str]:
+    """The wrong lines of a trap and the right ones; "" if its story has no right ones."""
+    wrong, right = (_marked_code(trap, side) or _named(trap, side) for side in NAMES)
+    if not wrong:
+        raise trap.error("no line is wrong; put `# [wrong]` behind those that are")
+    return [textwrap.dedent(code).strip("\n") for code in (wrong, right)]
 
 
-def _marked(code: str, name: str) -> set[str]:
-    """The functions and classes that are called so, or by a comment on their first line."""
-    lines, found = code.splitlines(), {name, name.title()}
-    for node in ast.walk(ast.parse(code)):
-        defines = isinstance(node, ast.FunctionDef | ast.ClassDef)
-        if defines and re.search(rf"# {name}\b", lines[node.lineno - 1]):
-            found.add(node.name)
-    return found
+def _marked_code(trap: Trap, side: str) -> str:
+    """The lines with a mark, in the trap's own sections or, with its name, elsewhere."""
+    own = [section.name for section in trap.sections]
+    lines = [
+        DISCARDED.sub(r"\1", mark.text[4:])
+        for section in trap.story
+        for mark in marks(section)
+        if mark.side == side and mark.is_code
+        if mark.of == own[0] or (not mark.of and section.name in own)
+    ]
+    return "\n".join(lines)
 
 
-def _named(code: str, name: str, definitions: set[str]) -> str | list[str]:
-    """What a piece of code calls so: an expression, or the lines of a definition."""
-    lines = code.splitlines()
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in definitions:
-            first = node.body[bool(ast.get_docstring(node))]
-            return lines[first.lineno - 1 : node.end_lineno]
-        for target, value in _assigned(node):
-            if getattr(target, "id", getattr(target, "value", None)) == name:
-                return _segment(code, value)
-    return ""
+def _named(trap: Trap, side: str) -> str:
+    """What the trap's code gives the name ``wrong`` or ``right``."""
+    values = {
+        _segment(trap.code, value)
+        for node in ast.walk(ast.parse(trap.code))
+        for target, value in _assigned(node)
+        if getattr(target, "id", None) == side
+    }
+    if len(values) > 1:
+        raise trap.error(f"`{side}` has {len(values)} values; put `# [{side}]` behind the line")
+    return "".join(values)
 
 
 def _segment(code: str, node: ast.expr) -> str:
@@ -156,9 +203,7 @@ def _segment(code: str, node: ast.expr) -> str:
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Names, or the keys of a dictionary, and what they are."""
-    if isinstance(node, ast.Dict):
-        yield from zip(node.keys, node.values, strict=True)
+    """What a statement assigns, and its value."""
     for target in getattr(node, "targets", ()):
         if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
             yield from zip(target.elts, node.value.elts, strict=True)
@@ -166,144 +211,73 @@ def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield target, node.value
 
 
-def _differing(wrong: list[str], right: list[str]) -> list[list[str]]:
-    """The lines in which two definitions differ."""
-    parts: list[list[str]] = [[], []]
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, wrong, right).get_opcodes():
-        if tag != "equal":
-            parts[0] += wrong[a:b]
-            parts[1] += right[c:d]
-    return parts
-
-
-def _pointed(trap: Trap, start: str) -> str:
-    """The line that starts so, with those that it goes on in: of the trap, or of its story.
-
-    It is looked for in English, and taken from the same place in the trap's language.
-    """
-    story = STORIES / (trap.sections[0].path.name.split(".")[0] + ".pycon")
-    own = [f"{story.name}:{each.name}" for each in trap.sections]
-    for among in (own, [f"{story.name}:{name}" for name in sections(story)]):
-        found = {
-            line: (reference, number)
-            for reference in among
-            for number, line in enumerate(shown_section(reference).code.splitlines())
-            if _begins(line.strip(), start)
-        }
-        if len(found) == 1:
-            break
-    else:
-        raise SourceError(f"{len(found)} lines of {story.name} start with {start!r}", FILE)
-    ((reference, number),) = found.values()
-    lines = shown_section(reference, trap.page.language).code.splitlines()
-    end = number + 1
-    while sum(map(_opened, lines[number:end])) > 0:
-        end += 1
-    return "\n".join(lines[number:end])
-
-
-def _begins(line: str, start: str) -> bool:
-    """Does a line start so? With ``$`` at its end, is it that?"""
-    return line == start[:-1] if start.endswith("$") else line.startswith(start)
-
-
-def _opened(line: str) -> int:
-    code = re.sub(r"\"[^\"]*\"|#.*", "", line)
-    return sum(code.count(sign) for sign in "([{") - sum(code.count(sign) for sign in ")]}")
-
-
 # What came out
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a result stands: its line; of a table the column too, and the cells that head it."""
-
-    line: int
-    column: int | None = None
-    heads: tuple[tuple[int, int], ...] | None = None
-    labelled: bool = False  # the result stands behind a label
-
-    def head(self, output: str) -> str:
-        grid = _grid(output) if self.heads else []
-        return " · ".join(grid[line][column] for line, column in self.heads or ())
-
-    def of(self, output: str) -> str:
-        """The result in this output."""
-        if self.heads is not None:
-            return _grid(output)[self.line][self.column]
-        text = output.splitlines()[self.line]
-        if self.column is not None:  # a half of the line
-            text = HALF.split(text)[self.column]
-        return LABEL.sub("", text) if self.labelled else text
-
-    def context(self, output: str) -> str:
-        return output.splitlines()[self.line] if self.heads is None else self.head(output)
-
-
-def outcome(trap: Trap, english: Trap, said: dict) -> list[tuple[str, str]]:
+def outcome(trap: Trap, english: Trap) -> list[tuple[str, str]]:
     """What the wrong lines gave and what the right ones: of a table its heading, and the result.
 
-    It is looked for in English, from the last output on, and taken from the same place.
+    The lines are looked for in English, and taken from the same places.
     """
-    labels, at = said.get("labels", list(NAMES)), said.get("at", "")
-    cells = [cell for each in english.sections for cell in each.cells]
-    told = [cell.output for each in trap.sections for cell in results.as_printed(each).cells]
-    found = _found(cells, labels, at)
-    return [(place.head(told[number]), place.of(told[number])) for number, place in found]
+    found = [mark for side in NAMES for mark in _printed(english, side)]
+    if not found:
+        why = "no printed line says what came out; put `# [wrong]` or `# [right]` behind it"
+        raise trap.error(why)
+    told = {section.name: results.as_printed(section) for section in trap.sections}
+    in_one_line = len({(mark.section.name, mark.line) for mark in found}) < len(found)
+    return [
+        _cell(mark, told[mark.section.name])
+        if mark.text.startswith("|")
+        else ("", _words(mark, told[mark.section.name], half if in_one_line else None))
+        for half, mark in enumerate(found)
+    ]
 
 
-def _found(cells: list[Cell], labels: list[str], at: str) -> list[tuple[int, Place]]:
-    """The places that say what belongs to these labels, each with the number of its cell."""
-    for number, cell in reversed(list(enumerate(cells))):
-        text = cell.output
-        found = [p for p in _places(cell, labels) if all(at in each.context(text) for each in p)]
-        apart = (each for each in found if len({place.of(text) for place in each}) > 1)
-        if places := next(apart, found[0] if found else []):
-            return [(number, place) for place in places]
-    alone = [_found(cells, [label], at) for label in labels if labels[1:]]
-    return [each[0] for each in alone] if all(alone) else []
+def _printed(trap: Trap, side: str) -> list[Mark]:
+    """The printed line of a side, if there is one: with its mark, or else with its name."""
+    named = [mark for section in trap.sections for mark in marks(section)]
+    named = [mark for mark in named if mark.side == side and not mark.is_code]
+    if not named:
+        lines = [(each, i) for each in trap.sections for i in range(each.text.count("\n"))]
+        named = [Mark(section, i, side) for section, i in lines]
+        named = [mark for mark in named if _begins(mark.text, side)]
+    if len(named) > 1:
+        raise named[1].error(f"a second line says what is {side}; put `# [{side}]` behind one")
+    return named
 
 
-def _places(cell: Cell, labels: list[str]) -> Iterator[list[Place]]:
-    """Where an output says what belongs to these labels."""
-    usual = set(labels) <= set(NAMES)
-    if cell.output.startswith("|"):
-        yield from _table_places(_grid(cell.output), labels, usual)
-        return
-    lines = cell.output.splitlines()
-    yield from zip(
-        *[[Place(i, labelled=usual) for i, x in enumerate(lines) if _is(x, n)] for n in labels],
-        strict=False,
-    )
-    if labels == list(NAMES):
-        both = (i for i, line in enumerate(lines) if ONE_LINE.match(line))
-        yield from ([Place(i, half, labelled=True) for half in (0, 1)] for i in both)
-        half = len(lines) // 2 if LOOP.search(cell.code) else 0
-        yield from ([Place(i), Place(i + half)] for i in range(half))
+def _begins(text: str, side: str) -> bool:
+    return bool(re.match(rf"{side}\b", text))
 
 
-def _table_places(grid: list[list[str]], labels: list[str], usual: bool) -> Iterator[list[Place]]:
-    """The same of a table: labels are rows or columns, and are shown where they are not usual."""
-    named = not grid[1][0].endswith(":")  # the rows have names
-    if named and (rows := _first([row[0] for row in grid], labels)):
-        for c in range(1, len(grid[0])):
-            yield [Place(r, c, ((0, c),) if usual else ((r, 0), (0, c))) for r in rows]
-    if columns := _first(grid[0], labels):
-        for r in range(2, len(grid)):
-            row = ((r, 0),) if named else ()
-            yield [Place(r, c, row if usual else (*row, (0, c))) for c in columns]
+def _words(mark: Mark, told: Section, half: int | None) -> str:
+    """A line, or its half at the comma, without the word ``wrong`` or ``right`` before it."""
+    english, text = (section.text.split("\n")[mark.line] for section in (mark.section, told))
+    if half is not None:
+        english, text = (HALF.split(line)[half] for line in (english, text))
+    return LABEL.sub("", text) if _begins(english, mark.side) else text
 
 
-def _first(names: list[str], labels: list[str]) -> list[int]:
-    """The places of the first names that start with these labels, if all are there."""
-    found = [[i for i, name in enumerate(names) if _is(name, label)] for label in labels]
-    return [each[0] for each in found] if all(found) else []
+def _cell(mark: Mark, told: Section) -> tuple[str, str]:
+    """A table's cell, under its row's and its column's name if these are not the side's."""
+    lines = mark.section.text.split("\n")
+    top = mark.line
+    while top and lines[top - 1].startswith("|"):
+        top -= 1
+    titles, row = _cells(lines[top]), _cells(mark.text)
+    named = not _cells(lines[top + 1])[0].endswith(":")  # the rows have names
+    columns = [i for i in range(named, len(titles)) if titles[i] == (mark.of or mark.side)]
+    if not columns and not mark.of and len(titles) == named + 1:
+        columns = [int(named)]
+    if not columns:
+        raise mark.error(f"which column is {mark.side}? Say it: `# [{mark.side}: COLUMN]`")
+    column = columns[0]
+    titles_told, row_told = (_cells(told.text.split("\n")[i]) for i in (top, mark.line))
+    head = [row_told[0]] if named and not any(_begins(row[0], side) for side in NAMES) else []
+    if not any(_begins(titles[column], side) for side in NAMES):
+        head.append(titles_told[column])
+    return " · ".join(head), row_told[column]
 
 
-def _is(name: str, label: str) -> bool:
-    return name.startswith(label) and not name[len(label) :][:1].isalpha()
-
-
-def _grid(output: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in output.splitlines()]
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]

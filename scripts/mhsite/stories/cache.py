@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from mhattn.lessons.files import cache_folder
-from mhsite.stories.source import SourceError
+from mhsite.stories.source import SourceError, sections
 
 HOME = cache_folder()
 KEPT = 32  # contents of a story, and environments of a content, the newest first
+REMEMBERED = 4096  # small files in a folder of them, the newest
+
+
+class CannotWrite(SourceError):
+    """The folder of results cannot be made, or nothing can be written there."""
 
 
 def results() -> Path:
@@ -56,10 +65,34 @@ def sign(folder: Path) -> None:
 def differences(folder: Path, story: Path) -> list[str]:
     """Where a story, in the run that is filed here, printed something else than its file says.
 
-    It may have run in another clone, so each text is filed without the story's path.
+    Its lines may have moved since, so filed is which example of which section printed what.
     """
-    filed = json.loads((folder / "differences.json").read_text(encoding="utf-8"))
-    return [f"{story}{text}" for text in filed]
+    filed = _differing(folder)
+    now = sections(story) if filed else {}
+    return [
+        now[name].difference(number, printed)
+        for name, number, printed in filed
+        if name in now and number < len(now[name].examples())  # or it has just changed
+    ]
+
+
+def _differing(folder: Path) -> list[tuple[str, int, str]]:
+    return json.loads((folder / "differences.json").read_text(encoding="utf-8"))
+
+
+def remembered(room: str, name: str, make: Callable[[], dict]) -> dict:
+    """What was made under this name before, in a small file; or what is made now, then filed."""
+    path = HOME / room / name
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        made = make()
+    with suppress(OSError):  # without the file it is made anew
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as draft:
+            json.dump(made, draft)
+        os.replace(draft.name, path)
+    return made
 
 
 def about(folder: Path) -> dict:
@@ -72,7 +105,7 @@ def about(folder: Path) -> dict:
 
 def is_done(folder: Path, *, lenient: bool) -> bool:
     """Is it filed, and as its file says? A lenient reader takes it with differences as well."""
-    return is_whole(folder) and (lenient or not differences(folder, folder))
+    return is_whole(folder) and (lenient or not _differing(folder))
 
 
 def of_any_environment(folder: Path) -> Path | None:
@@ -114,8 +147,13 @@ def prepare(folder: Path) -> None:
         for parent in (folder.parent, folder.parent.parent):
             for path in _newest(parent, hidden=True)[KEPT:]:
                 shutil.rmtree(path, ignore_errors=True)
+        for room in (HOME / "meanings", HOME / "translations"):
+            for path in _newest(room, hidden=True)[REMEMBERED:]:
+                path.unlink(missing_ok=True)
     except OSError as error:
-        raise SourceError(f"the results cannot be written: {error}", results()) from None
+        raise CannotWrite(f"the results cannot be written: {error}", results()) from None
+    if not os.access(folder.parent, os.W_OK):
+        raise CannotWrite("the results cannot be written: no permission", folder.parent)
 
 
 def clear(folder: Path, process: int) -> None:

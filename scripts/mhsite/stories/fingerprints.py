@@ -1,9 +1,15 @@
-"""The code behind one name, and its hash: when that changes, what was measured with it is stale.
+"""The code that a function needs, and the hash of that code.
 
-Of a file only those statements count that the name needs, whatever their comments and docstrings
-say; of the package's modules, and those of `scripts`, only what these statements import. What only
-refuses arguments is left out, and, of what a CPU computed, each function whose name says that only
-tensors on a GPU reach it.
+A measurement and a run that was made beforehand are filed with the hash of the function that made
+them. When the hash of the function is another today, the numbers are stale, and their page says so.
+
+The hash covers the statements that the function needs in its own file, and, in modules of `mhattn`
+and of `scripts`, the statements behind every name that these import. Comments and docstrings do not
+count. Two kinds of code are left out, because they change no number:
+
+- modules that only check arguments or find files (`LEFT_OUT`);
+- where a CPU made the numbers, functions that only tensors on a GPU reach. Their names end in
+  `_on_gpu`, and a test holds that they are called behind `is_cuda` alone.
 """
 
 from __future__ import annotations
@@ -11,37 +17,54 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mhsite.stories import keys
+from mhsite.stories.meaning import dump
 from mhsite.stories.source import ROOT, free_names
 
 SCRIPTS = ROOT / "scripts"
-# They refuse, or find a file; what is computed they do not change.
+# These modules refuse arguments or find files. No number depends on them, so a better error message
+# makes no measurement stale.
 LEFT_OUT = {
     "mhattn.core.checks",
+    "mhattn.inside.checks",
+    "mhattn.models.checks",
+    "mhattn.variants.checks",
     "mhattn.costs.integers",
     "mhattn.lessons.files",
     "mhsite.stories.models",
 }
-ON_GPU = "_on_gpu"  # how such a name ends
+# A module that was renamed counts under its old name: a move changes no number either.
+MOVED = {
+    "mhattn.parallel.compare": "mhattn.parallel.demo",
+    "mhsite.pages.measured": "mhsite.measured",
+    "mhsite.folders": "mhsite.source",
+}
+# How the name of a function ends that only a GPU's tensors reach. A name can be read without a GPU
+# and without running anything; a decorator would itself be part of the code and of its hash.
+ON_GPU = "_on_gpu"
 SETS = "torch.set_"  # a bare call that changes all that follows, as `torch.set_default_dtype`
 
 
 @functools.lru_cache(maxsize=1024)
 def needed(text: str, name: str, on_gpu: bool = True) -> Sequence[ast.stmt]:
-    """The statements of a file that a name needs, in the order of the file; all, or a CPU's.
+    """The statements of a file that a name needs, in the order of the file.
 
-    A name that is bound several times is what the last statement before its use made of it, or, of
-    what a function calls that stands above it, the first after it.
+    Where several statements bind a name, the last one before its use counts. Where all of them
+    follow the use, as a function may call one that is defined below it, the first one counts.
+
+    Args:
+        text: the file.
+        name: what is needed.
+        on_gpu: whether functions that only a GPU's tensors reach count as well.
 
     Raises:
         KeyError: if nothing binds the name.
     """
     body = _parsed(text).body
-    found: set[int] = set()
+    needed_places: set[int] = set()
     left = [(name, len(body))]
     while left:
         wanted, user = left.pop()
@@ -51,22 +74,24 @@ def needed(text: str, name: str, on_gpu: bool = True) -> Sequence[ast.stmt]:
                 raise KeyError(name)
             continue  # a builtin, an argument
         index = max((i for i in binds if i < user), default=binds[0])
-        if index not in found:
-            found.add(index)
+        if index not in needed_places:
+            needed_places.add(index)
             read = _read(body[index])
-            left += [(each, index) for each in read if on_gpu or not each.endswith(ON_GPU)]
-    last = max(found)
+            left += [(other, index) for other in read if on_gpu or not other.endswith(ON_GPU)]
+    last = max(needed_places)
+    # Nobody asks for `torch.set_default_dtype` by a name, and yet it changes what follows it.
     sets = {i for i, node in enumerate(body[:last]) if ast.unparse(node).startswith(SETS)}
-    return [body[index] for index in sorted(found | sets)]
+    return [body[index] for index in sorted(needed_places | sets)]
 
 
 def fingerprint(text: str, name: str, on_gpu: bool = False) -> str:
-    """The hash of all that a name of this text needs, there and in modules of this project."""
+    """The hash of the code that a name of this text needs, here and in modules of this project."""
     package = keys.package()
     parts: dict[tuple[str, str], str] = {}
     _follow(needed(text, name, on_gpu), "", package, parts, on_gpu)
-    told = "\0".join(f"{where} {what}\0{code}" for (where, what), code in sorted(parts.items()))
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    as_filed = {(MOVED.get(module, module), what): code for (module, what), code in parts.items()}
+    lines = (f"{where} {what}\0{code}" for (where, what), code in sorted(as_filed.items()))
+    return hashlib.sha256("\0".join(lines).encode()).hexdigest()[:16]
 
 
 def _follow(
@@ -76,20 +101,23 @@ def _follow(
     parts: dict,
     on_gpu: bool,
 ) -> None:
-    """Note these statements, and all that they import."""
+    """Add these statements, and what they import, to ``parts``: code by module and name.
+
+    The imports themselves are no part: where a name comes from matters less than what it means.
+    """
     for number, node in enumerate(statements):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             # Several names may need the same statement: it is noted once, under what it binds.
             what = " ".join(sorted(_bound(node))) or f"statement {number}"
-            parts[module, what] = _told(node)
+            parts[module, what] = _without_docstrings(node)
     used = {attribute for node in statements for attribute in _attributes(node)}
     for node in statements:
         for address, bound in _imported(node):
             for where, names in _places(address, bound, used, package):
-                for each in names:
-                    if (where, each) not in parts:
-                        parts[where, each] = ""
-                        _enter(where, each, package, parts, on_gpu)
+                for name in names:
+                    if (where, name) not in parts:
+                        parts[where, name] = ""  # noted first: imports may go in circles
+                        _enter(where, name, package, parts, on_gpu)
 
 
 def _enter(module: str, name: str, package: keys.Package, parts: dict, on_gpu: bool) -> None:
@@ -103,7 +131,11 @@ def _enter(module: str, name: str, package: keys.Package, parts: dict, on_gpu: b
 def _places(
     address: tuple[str, ...], bound: str, used: set[tuple[str, str]], package: keys.Package
 ) -> Iterable[tuple[str, list[str]]]:
-    """The modules that an import may mean, each with the names that are taken from it."""
+    """The modules that an import may mean, each with the names that are taken from it.
+
+    ``from mhattn.core import masks`` may mean a module or what a door exports. Of a module that is
+    imported as a whole, the names are those in ``used``: what stands behind its dot.
+    """
     root, *rest = address
     if root == "mhattn":
         found = package.found(tuple(rest)) if rest else package.inside("")
@@ -140,21 +172,23 @@ def _imported(node: ast.stmt) -> list[tuple[tuple[str, ...], str]]:
     return []
 
 
+@functools.lru_cache(maxsize=16384)  # asked of each statement of a file for each name of it
 def _bound(node: ast.stmt) -> set[str]:
     """The names that a statement binds at the top level."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return {bound for _, bound in _imported(node)}
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return {node.name}
-    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
-    return {each.id for each in names if isinstance(each.ctx, ast.Store)}
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
 
 
+@functools.lru_cache(maxsize=16384)
 def _read(node: ast.stmt) -> set[str]:
     """The names of the top level that a statement reads, also within what it defines."""
-    names = (each for each in ast.walk(node) if isinstance(each, ast.Name))
+    names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
     changed = {node.target.id} if _adds_to_a_name(node) else set()
-    read = {each.id for each in names if isinstance(each.ctx, ast.Load)}
+    read = {name.id for name in names if isinstance(name.ctx, ast.Load)}
     return read & (free_names(ast.unparse(node)) | _bound(node)) | changed
 
 
@@ -164,19 +198,17 @@ def _adds_to_a_name(node: ast.stmt) -> bool:
 
 def _attributes(node: ast.stmt) -> set[tuple[str, str]]:
     """Of each name with a dot behind it, the name and what stands behind the dot."""
-    found = (each for each in ast.walk(node) if isinstance(each, ast.Attribute))
-    return {(each.value.id, each.attr) for each in found if isinstance(each.value, ast.Name)}
+    dots = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
+    return {(dot.value.id, dot.attr) for dot in dots if isinstance(dot.value, ast.Name)}
 
 
 @functools.lru_cache(maxsize=4096)
-def _told(node: ast.stmt) -> str:
-    """A statement without its docstrings, the same from Python 3.11 on; comments are not in it."""
-    everything = {"show_empty": True} if sys.version_info >= (3, 13) else {}
-    told = ast.dump(_Bare().visit(ast.parse(ast.unparse(node))), **everything)
-    return told.replace(", type_params=[]", "")
+def _without_docstrings(node: ast.stmt) -> str:
+    """The tree of a statement as text, the same on every Python from 3.11 on."""
+    return dump(_DocstringsOut().visit(ast.parse(ast.unparse(node))))
 
 
-class _Bare(ast.NodeTransformer):
+class _DocstringsOut(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
         is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         return ast.Pass() if is_text else node

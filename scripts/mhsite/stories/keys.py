@@ -1,27 +1,27 @@
 """What a story's results depend on, and so where they are filed.
 
-The content: its text, the modules of the package that it reaches, the data files and trained models
-that it names, what runs it. Apart from that the environment: Python, the packages that compute and
-draw, the machine, the arithmetic. Nothing depends on the doors of the package, the ``__init__.py``
-that only know in which module each name is: they are read as maps.
+The content: what its code, the Chinese of its strings, and the package's modules that it reaches do
+(`mhsite.stories.meaning`), what it expects to be printed, the data files and trained models that it
+names, what runs it. Apart from that the environment: Python, the packages that compute and draw,
+the machine, the arithmetic. Nothing depends on the doors of the package, the ``__init__.py`` that
+only know in which module each name is: they are read as maps.
 """
 
 from __future__ import annotations
 
 import ast
-import functools
-import hashlib
 import os
 import platform
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 from mhattn.lessons.files import located
-from mhsite.stories import cache, models, translation
+from mhsite.stories import cache, models
+from mhsite.stories.meaning import Meaning, hash_of, of_module, of_story
 from mhsite.stories.source import LABS, ROOT, STORIES
 
 RUNNER = (
@@ -35,15 +35,9 @@ RUNNER = (
     "svg",
 )  # the modules of this room that shape a result
 PACKAGES = ("torch", "matplotlib", "numpy", *models.READERS)
+STORY = "the story"  # beside the names of modules
 DOOR = "door"  # the module that makes the doors; no result depends on it
-IMPORT = re.compile(
-    r"\bfrom\s+mhattn(?P<of>(?:\.\w+)*)\s+import\s*"
-    r"(?:\((?P<many>[^)]*)\)|(?P<few>\*|\w+(?:\s+as\s+\w+)?(?:\s*,\s*\w+(?:\s+as\s+\w+)?)*))"
-)
-USE = re.compile(r"\bmhattn((?:\.\w+)+)")
-UNDER_ANOTHER_NAME = re.compile(r"\bimport mhattn as\b")
-# A line of a story or a lab that imports something, and what surely loads no torch.
-LINE = re.compile(r"^(?:>>> |\.\.\. )? *(?:from|import) (\w+(?:[\w.]*, *\w+)*)", re.M)
+# What surely loads no torch.
 LIGHT = sys.stdlib_module_names - {"importlib"} | {"numpy", "matplotlib", "mhattn"}
 WATCHED = {"tables", "plots"}  # by `mhsite.stories.grids`, which computes with what they show
 DATA = re.compile(r'\bdata_file\(\s*f?"((?:texts|runs|measured)/[\w./-]*)')
@@ -83,15 +77,22 @@ class Package:
             that of the data files beside it which it names.
         doors: of each door, ``""`` the package's own, the module of each name that it exports.
         runner: the hash of what runs a story.
+        meanings: of each module.
     """
 
     texts: dict[str, str]
     doors: dict[str, dict[str, str]]
     runner: str = ""
+    meanings: dict[str, Meaning] = field(default_factory=dict)
 
     def inside(self, room: str) -> set[str]:
         """All modules of a room, or with ``""`` of the package."""
         return {name for name in self.texts if not room or name.startswith(f"{room}.")}
+
+    def imported(self, names: Iterable[str]) -> set[str]:
+        """The modules that imports may load, as `Meaning` lists them."""
+        loads = (self.found(tuple(n.split("."))) if n else self.inside("") for n in names)
+        return set().union(*loads)
 
     def found(self, parts: tuple[str, ...]) -> set[str]:
         """The modules that ``mhattn.variants.latent_attention`` and its like may load."""
@@ -108,7 +109,7 @@ class Package:
 
 def package(root: Path = ROOT) -> Package:
     """The package as it is now."""
-    home, texts, doors = root / "mhattn", {}, {}
+    home, texts, doors, meanings = root / "mhattn", {}, {}, {}
     for path in sorted(home.rglob("*.py")):
         *room, module = path.relative_to(home).with_suffix("").parts
         text = path.read_text(encoding="utf-8")
@@ -117,9 +118,11 @@ def package(root: Path = ROOT) -> Package:
         else:
             data = sorted(each for each in path.parent.glob("*.*") if each.name in text)
             beside = [each.read_text("utf-8") for each in data if each.suffix != ".py"]
-            texts[".".join([*room, module])] = "\0".join([text, *beside])
+            name = ".".join([*room, module])
+            texts[name], meanings[name] = "\0".join([text, *beside]), of_module(text)
     runner = [root / "scripts" / "mhsite" / "stories" / f"{name}.py" for name in RUNNER]
-    return Package(texts, doors, _hash(path.read_bytes() for path in runner if path.is_file()))
+    codes = (of_module(path.read_text("utf-8")).code for path in runner if path.is_file())
+    return Package(texts, doors, hash_of(codes), meanings)
 
 
 def _exported(door: str, room: str) -> dict[str, str]:
@@ -133,71 +136,31 @@ def _exported(door: str, room: str) -> dict[str, str]:
     return {}
 
 
-@functools.lru_cache(maxsize=256)
-def imported(text: str) -> frozenset[tuple[str, ...]]:
-    """What a text, or an example or a string in it, takes from the package, as dotted parts.
-
-    Everything is ``()``: of an import under another name nobody can say what is used.
-    """
-    found = {tuple(use[1:].split(".")) for use in USE.findall(IMPORT.sub("", text))}
-    for match in IMPORT.finditer(text):
-        room = tuple(match["of"].split(".")[1:])
-        names = re.sub(r"#[^\n]*", "", match["many"] or match["few"] or "*")
-        names = re.sub(r"\bas\s+\w+", "", names)
-        found |= {room} if "*" in names else {(*room, name) for name in re.findall(r"\w+", names)}
-    return frozenset(found | ({()} if UNDER_ANOTHER_NAME.search(text) else set()))
-
-
-def reached(text: str, package: Package) -> list[str]:
-    """The package's modules that code uses, directly or through one another."""
-    found, left = set(), [text]
+def reached(imports: Iterable[str], package: Package) -> list[str]:
+    """The package's modules that code with these imports uses, directly or through one another."""
+    modules, left = set(), [imports]
     while left:
-        named = imported(left.pop())
-        new = set().union(*(package.found(p) if p else package.inside("") for p in named)) - found
-        found |= new
-        left += [package.texts[name] for name in new]
-    return sorted(found)
+        new = package.imported(left.pop()) - modules
+        modules |= new
+        left += [package.meanings[name].imports for name in new]
+    return sorted(modules)
 
 
-def unseen(text: str, package: Package, loaded: set[str]) -> list[str]:
-    """The modules of the package among those loaded that a text does not reach.
+def unseen(story: Path, package: Package, loaded: set[str]) -> list[str]:
+    """The modules of the package among those loaded that a story does not reach.
 
     A story that loads one without a plain import would never be stale.
     """
     modules = {name.removeprefix("mhattn.") for name in loaded if name.startswith("mhattn.")}
-    return sorted(modules - {*reached(text, package), *package.doors, DOOR})
+    return sorted(modules - {*reached(of_story(story).imports, package), *package.doors, DOOR})
 
 
 def needs_torch(story: Path, package: Package) -> bool:
-    """Whether a story's process has to load torch: unless all that it imports is known not to.
-
-    Of the package's modules only their imports count, not what their docstrings show.
-    """
-    text = story.read_text(encoding="utf-8")
-    named = {name.strip() for names in LINE.findall(text) for name in names.split(",")}
-    others, left, found = {name.split(".")[0] for name in named}, [imported(text)], set()
-    while left:
-        parts = left.pop()
-        new = set().union(*(package.found(p) if p else package.inside("") for p in parts)) - found
-        found |= new
-        for name in new:
-            ours, theirs = _imports(package.texts[name].partition("\0")[0])
-            left.append(ours)
-            others |= theirs
-    return bool(WATCHED & {name.split(".")[-1] for name in found}) or not others <= LIGHT
-
-
-@functools.lru_cache(maxsize=256)
-def _imports(module: str) -> tuple[frozenset[tuple[str, ...]], frozenset[str]]:
-    """What a module imports from the package, as dotted parts, and what else, by its first part."""
-    named = set()
-    for node in ast.walk(ast.parse(module)):
-        if isinstance(node, ast.Import):
-            named |= {tuple(alias.name.split(".")) for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            named |= {(*str(node.module).split("."), alias.name) for alias in node.names}
-    ours = frozenset(name[1:] for name in named if name[0] == "mhattn")
-    return ours, frozenset(name[0] for name in named if name[0] != "mhattn")
+    """Whether a story's process has to load torch: unless all that it imports is known not to."""
+    meaning = of_story(story)
+    modules = reached(meaning.imports, package)
+    others = set(meaning.others).union(*(package.meanings[name].others for name in modules))
+    return bool(WATCHED & {name.split(".")[-1] for name in modules}) or not others <= LIGHT
 
 
 def data_of(text: str) -> list[Path]:
@@ -209,16 +172,24 @@ def data_of(text: str) -> list[Path]:
 
 def content(story: Path, package: Package) -> str:
     """The hash of all that a story's results depend on, whoever runs it."""
-    text = story.read_text(encoding="utf-8")
-    parts = [text, package.runner]
-    for name in reached(text, package):
-        parts += [name, package.texts[name]]
-    for path in data_of(text):
+    meaning = of_story(story)
+    modules = reached(meaning.imports, package)
+    meanings = {name: package.meanings[name] for name in modules} | {STORY: meaning}
+    shows_docstrings = _show_docstrings(meanings, package)
+    parts = [package.runner]
+    for name, meaning in meanings.items():
+        _, *data = package.texts.get(name, "").split("\0")
+        parts += [name, meaning.code, *data, meaning.docstrings * (name in shows_docstrings)]
+    for path in data_of(story.read_text(encoding="utf-8")):
         parts += [path.name, cache.file_hash(path)]
-    parts += [model.member_sha256 for model in models.needed_by(story)]
-    if catalog := translation.catalog_of(story):
-        parts.append(catalog.read_text(encoding="utf-8"))
-    return _hash(part.encode() for part in parts)
+    return hash_of(parts + [model.member_sha256 for model in models.needed_by(story)])
+
+
+def _show_docstrings(meanings: dict[str, Meaning], package: Package) -> set[str]:
+    """Whose docstrings may be printed: of what reads some, what it imports, and who imports it."""
+    readers = {name for name, meaning in meanings.items() if meaning.reads_docstrings}
+    shown = readers.union(*(package.imported(meanings[name].imports) for name in readers))
+    return shown | {n for n, each in meanings.items() if package.imported(each.imports) & readers}
 
 
 def choose_device(name: str) -> str:
@@ -240,7 +211,7 @@ def environment(device: str = "cpu", settings: Mapping[str, str] = os.environ) -
 
 def result_folder(story: Path, package: Package, environment: dict[str, str]) -> Path:
     """Where a story's results are, or will be."""
-    who = _hash(f"{name} {value}".encode() for name, value in sorted(environment.items()))
+    who = hash_of(f"{name} {value}" for name, value in sorted(environment.items()))
     return cache.results() / story.stem / content(story, package) / who
 
 
@@ -265,10 +236,3 @@ def filed(place: Path, *, lenient: bool) -> Path | None:
     if cache.is_done(place, lenient=lenient):
         return place
     return cache.of_any_environment(place) if lenient else None
-
-
-def _hash(parts) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "big") + part)
-    return digest.hexdigest()[:32]

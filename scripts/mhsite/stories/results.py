@@ -21,6 +21,7 @@ from mhsite.stories.source import LABS, STORIES, Section, SourceError, of_file, 
 _folders: dict[str, Path | None] = {}  # None: not run yet
 _places: dict[str, Path] = {}  # where the results of a story, as it is now, will be
 _failed: dict[Path, str] = {}  # why there are none at such a place
+_stopped: list[Exception] = []  # why no story is run any more
 
 
 def device() -> str:
@@ -70,6 +71,16 @@ def take(story: Path, place: Path, error: str) -> bool:
         found = {story.stem: keys.filed(place, lenient=True)}
         _folders.update(found | _in_chinese(found))
     return True
+
+
+def stop(why: Exception) -> None:
+    """Note that stories which are missing now will not come."""
+    _stopped[:] = [why]
+
+
+def stopped() -> Exception | None:
+    """Why no story is run any more, if none is."""
+    return _stopped[0] if _stopped else None
 
 
 def folders() -> dict[str, Path | None]:
@@ -141,7 +152,7 @@ def figure(target: str, language: str) -> str:
     story = told_in(language, name[0])
     speaks = story in folders()
     if is_missing(story := story if speaks else name[0]):
-        return frame(story, name[-1], language, waits=not failure(story))
+        return frame(story, name[-1], language, waits=not (failure(story) or stopped()))
     folder = _folder(name[0], language)
     path = folder.joinpath(*name[1:]) if folder else Path()
     if len(name) != 2 or not path.is_file():
@@ -189,7 +200,10 @@ def grids(section: Section) -> dict[str, str]:
 
 def as_printed(section: Section) -> Section:
     """A section with what it printed, where only a run knows that: in a second language."""
-    return replace(section, text=_output(section).get("told", section.text))
+    printed = _output(section).get("printed")
+    if printed is None or len(printed) != len(section.examples()):  # or it has just changed
+        return section
+    return replace(section, text=section.printing(printed))
 
 
 def _output(section: Section) -> dict:

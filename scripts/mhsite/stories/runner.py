@@ -42,14 +42,15 @@ def run(story: Path, folder: Path, device: str, *, heavy: bool = True) -> list[s
     of a story that printed something else than its file says. ``heavy``: whether it uses torch.
     """
     prepare(folder / "files", "cpu" if story.suffix == ".pycon" else device, heavy=heavy)
-    namespace, outputs, differences = {"__name__": "__main__"}, {}, []
+    namespace, outputs, differences, filed = {"__name__": "__main__"}, {}, [], []
     with _noted(heavy) as shown:
         second = translation.catalog_of(story) and bilingual.Second(namespace, folder / "zh", shown)
         for section in sections(story).values():
             if section.is_story:
-                printed, different = run_story_section(section, namespace, second)
+                printed, wrong = run_story_section(section, namespace, second)
                 text = "".join(printed)
-                differences += different
+                differences += [section.difference(number, printed[number]) for number in wrong]
+                filed += [(section.name, number, printed[number]) for number in wrong]
             else:
                 text = run_lab_section(section, namespace, second)
             tables, maps = _described(shown, namespace)
@@ -58,7 +59,6 @@ def run(story: Path, folder: Path, device: str, *, heavy: bool = True) -> list[s
             shown.clear()
             if second:
                 _note_chinese(second, section, outputs[section.name])
-    filed = [text.removeprefix(str(story)) for text in differences]
     write_down(folder, outputs, filed)
     if second:
         second.finish()
@@ -77,7 +77,7 @@ def _note_chinese(second: bilingual.Second, section: Section, english: dict) -> 
     text, grids = "".join(second.printed), english["grids"] | tables
     second.outputs[section.name] = {"text": text, "figure": figure, "grids": grids}
     if section.is_story:
-        second.outputs[section.name]["told"] = second.section.printing(second.printed)
+        second.outputs[section.name]["printed"] = second.printed
 
 
 def _noted(heavy: bool) -> AbstractContextManager[list]:
@@ -97,7 +97,8 @@ def _described(shown: list, namespace: dict) -> tuple[dict[str, str], dict[str, 
     return grids.described(shown, namespace)
 
 
-def write_down(folder: Path, outputs: dict, differences: list[str]) -> None:
+def write_down(folder: Path, outputs: dict, differences: list[tuple[str, int, str]]) -> None:
+    """File what was printed and drawn, but no line and no code: both may change, and it stays."""
     for name, content in (("outputs", outputs), ("differences", differences)):
         (folder / f"{name}.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
 
@@ -123,9 +124,11 @@ class _Recorder(doctest.DocTestRunner):
     ``second``: who runs an example in Chinese as well.
     """
 
-    def __init__(self, second: bilingual.Second | None = None):
+    def __init__(self, section: Section, second: bilingual.Second | None = None):
         super().__init__(verbose=False, optionflags=0)
-        self.got, self.differences, self.second = {}, [], second
+        self.section, self.second = section, second
+        self.got: dict[int, str] = {}
+        self.wrong: list[int] = []
 
     def report_start(self, out, test, example):
         if self.second:
@@ -141,29 +144,17 @@ class _Recorder(doctest.DocTestRunner):
 
     def report_failure(self, out, test, example, got):
         self.note(example, got)
-        expected, printed = (_indent(text or "nothing") for text in (example.want, got))
-        self.differences.append(
-            self.message(test, example, f"expected\n{expected}\ngot\n{printed}")
-        )
+        self.wrong.append(test.examples.index(example))
 
     def report_unexpected_exception(self, out, test, example, exc_info):
         why = "".join(traceback.format_exception_only(exc_info[1]))
-        raise SourceError(self.message(test, example, why))
-
-    def message(self, test, example, why: str) -> str:
-        line = test.lineno + example.lineno + 1
-        code = _indent(example.source)
-        return f"{test.filename}:{line}: in section {test.name!r}\n{code}\n{why}"
-
-
-def _indent(text: str) -> str:
-    return "\n".join("    " + line for line in text.rstrip("\n").split("\n"))
+        raise SourceError(self.section.message(example, why))
 
 
 def run_story_section(
     section: Section, namespace: dict, second: bilingual.Second | None = None
-) -> tuple[list[str], list[str]]:
-    """Run a section of a story: what each example printed, and where that is not expected."""
+) -> tuple[list[str], list[int]]:
+    """Run a section of a story: what each example printed, and which did not what its file says."""
     if second:
         second.begin(section, translation.chinese_sections(section.path)[section.name])
     examples = section.examples()
@@ -171,9 +162,9 @@ def run_story_section(
         examples, namespace, section.name, str(section.path), section.line - 1, section.text
     )
     test.globs = namespace  # DocTest took a copy; sections go on where the one before stopped
-    recorder = _Recorder(second)
+    recorder = _Recorder(section, second)
     recorder.run(test, clear_globs=False, out=lambda text: None)
-    return [recorder.got[example.lineno] for example in examples], recorder.differences
+    return [recorder.got[example.lineno] for example in examples], recorder.wrong
 
 
 def run_lab_section(
@@ -249,5 +240,5 @@ def rewrite_in(story: Path, files: Path) -> None:
         plt.close("all")
     for section, printed in reversed(said):
         start, length = section.line - 1, section.text.count("\n")
-        lines[start : start + length] = section.printing(printed).splitlines()
+        lines[start : start + length] = section.rewritten(printed)[:-1]
     story.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")

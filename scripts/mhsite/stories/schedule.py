@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from mhsite.stories import cache, keys, models, story_process
+from mhsite.stories import cache, child_processes, keys, models, story_process
 from mhsite.stories.source import ROOT, STORIES, SourceError
 
 # Elsewhere a process cannot be forked, or not once it has loaded torch.
@@ -216,7 +215,7 @@ def run_arithmetic(command: list[str]) -> list[str]:
     others = {name: value for name, value in os.environ.items() if name not in keys.SETTINGS}
     for kind, settings in keys.ARITHMETIC.items():
         print(f"{kind}:", *(f"{name}={value}" for name, value in settings.items()), flush=True)
-        failed += [kind] * bool(subprocess.run(command, env=others | settings).returncode)
+        failed += [kind] * bool(child_processes.run(command, env=others | settings))
     return [f"not the same under every arithmetic: see {', '.join(failed)}"] * bool(failed)
 
 

@@ -11,21 +11,23 @@ import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, wraps
-from itertools import groupby, takewhile
+from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
 
 from click import ClickException
 
-ROOT = Path(__file__).resolve().parents[3]
-DOCS = ROOT / "docs"
+from mhsite.folders import DOCS as DOCS, ROOT as ROOT
+
 STORIES = DOCS / "stories"
 LABS = DOCS / "labs"
 LANGUAGES = ("en", "zh")
 LINE_LENGTH = 100  # of the package's source, as in pyproject.toml
 
 MARKER = re.compile(r"^\s*# --8<-- \[(?P<kind>start|end):(?P<name>[\w-]+)\]\s*$")
+# Behind a line of a story or of its output: `mhsite.pages.traps` reads it, and no page shows it.
+MARK = re.compile(r"  #(?: \[(?:wrong|right)(?:: [^\]]+)?\])+$")
 
 PROMPT = re.compile(r"(>>>|\.\.\.)(?: |$)")
 DISCARDED = re.compile(r"^(\s*)_ = ")
@@ -68,12 +70,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Section:
-    """One named section: ``text`` starts on line ``line`` of ``path``, counted from 1."""
+    """One named section: ``text`` starts on line ``line`` of ``path``, counted from 1.
+
+    The text is without its ``marks``: pairs of a line of the text, counted from 0, and the mark.
+    """
 
     path: Path
     name: str
     line: int
     text: str
+    marks: tuple[tuple[int, str], ...] = ()
 
     @property
     def is_story(self) -> bool:
@@ -109,12 +115,33 @@ class Section:
 
     def printing(self, printed: list[str]) -> str:
         """Its text, if its examples print this."""
-        lines = self.text.split("\n")
+        return "\n".join(replace(self, marks=()).rewritten(printed))
+
+    def rewritten(self, printed: list[str]) -> list[str]:
+        """Its lines in the file, if its examples print this; a mark stays behind its line."""
+        marks = [dict(self.marks).get(i, "") for i in range(self.text.count("\n") + 1)]
+        lines = [line + mark for line, mark in zip(self.text.split("\n"), marks, strict=True)]
         for example, got in reversed(list(zip(self.examples(), printed, strict=True))):
             start = example.lineno + example.source.count("\n")
-            said = [line or "<BLANKLINE>" for line in got.splitlines()]
-            lines[start : start + example.want.count("\n")] = said
-        return "\n".join(lines)
+            end = start + example.want.count("\n")
+            outputs = [line or "<BLANKLINE>" for line in got.splitlines()]
+            pairs = zip_longest(outputs, marks[start:end], fillvalue="")
+            lines[start:end] = [line + mark for line, mark in pairs][: len(outputs)]
+        return lines
+
+    def difference(self, number: int, printed: str) -> str:
+        """What is said of the example of this number, from 0, that prints this and should not."""
+        example = self.examples()[number]
+        expected, got = (_indented(text or "nothing") for text in (example.want, printed))
+        return self.message(example, f"expected\n{expected}\ngot\n{got}")
+
+    def message(self, example: doctest.Example, why: str) -> str:
+        line = self.line + example.lineno
+        return f"{self.path}:{line}: in section {self.name!r}\n{_indented(example.source)}\n{why}"
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.rstrip("\n").split("\n"))
 
 
 def _statements(code: str) -> Iterator[tuple[str, int]]:
@@ -141,11 +168,22 @@ def sections(path: Path) -> dict[str, Section]:
         if kind == "start":
             name, start = this, number + 1
         else:
-            text = "\n".join(lines[start - 1 : number - 1]) + "\n"
-            found[this], name = Section(path, this, start, text), None
+            found[this], name = _section(path, this, start, lines[start - 1 : number - 1]), None
     if name is not None:
         raise SourceError(f"section {name!r} has no end", path, start - 1)
     return found
+
+
+def _section(path: Path, name: str, line: int, lines: list[str]) -> Section:
+    split = [_without_mark(each) for each in lines]
+    marks = tuple((i, mark) for i, (_, mark) in enumerate(split) if mark)
+    return Section(path, name, line, "\n".join(text for text, _ in split) + "\n", marks)
+
+
+def _without_mark(line: str) -> tuple[str, str]:
+    """A line of a file, and the mark behind it, if there is one."""
+    mark = MARK.search(line)
+    return (line[: mark.start()], mark[0]) if mark else (line, "")
 
 
 def told_in(language: str, file: str) -> str:

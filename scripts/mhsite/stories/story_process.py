@@ -56,7 +56,7 @@ def file_run(story: Path, draft: Path, folder: Path, device: str, lenient: bool)
     before = set(sys.modules)
     different = run(story, draft, device, heavy=heavy)
     loaded = set(sys.modules) - before
-    if unseen := keys.unseen(story.read_text(encoding="utf-8"), package, loaded):
+    if unseen := keys.unseen(story, package, loaded):
         raise SourceError(f"imports mhattn.{unseen[0]} where no import names it", story)
     if "torch" in loaded and not heavy:
         raise SourceError("imports torch where no import names it", story)

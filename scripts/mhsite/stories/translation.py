@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
+import hashlib
 import io
 import re
 import textwrap
@@ -24,7 +25,7 @@ from pathlib import Path
 
 import polib
 
-from mhsite.stories import source
+from mhsite.stories import cache, source
 from mhsite.stories.source import PROMPT, Section, SourceError, of_file, sections, told_in
 
 CONTINUED = re.compile(r"\.\.\.(?: |$)")
@@ -79,12 +80,17 @@ def catalog_for(path: Path) -> Path:
     return path.with_name(f"{path.stem}.zh.po")  # of a Chinese story it would be x.zh.zh.po
 
 
-def texts(code: str, *, shown: bool = False) -> Iterator[Text]:
+@functools.lru_cache(maxsize=4096)
+def texts(code: str, *, shown: bool = False) -> tuple[Text, ...]:
     """The texts of a piece of code that may need a translation, in their order.
 
     ``shown``: it is source that runs elsewhere; of its strings only docstrings count, and of
     these, as on the page, the first line.
     """
+    return tuple(_texts(code, shown))
+
+
+def _texts(code: str, shown: bool) -> Iterator[Text]:
     lines = code.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -230,10 +236,22 @@ def chinese_sections(story: Path) -> dict[str, Section]:
 
 @functools.lru_cache(maxsize=256)
 def _chinese_sections(story: Path, catalog: Path, *_versions) -> dict[str, Section]:
-    entries = _entries(catalog)
-    found = sections(story)
-    made = {name: _translated(section, Known(entries)) for name, section in found.items()}
-    used = {use for uses in _uses(found.values()).values() for use in uses}
+    # It takes a second a story, and every process that renders pages asks for all: so it is filed.
+    digest = hashlib.sha256()
+    for path in (Path(__file__), Path(source.__file__), story, catalog):
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    name = digest.hexdigest()[:32]
+    chinese = cache.remembered("translations", name, lambda: _chinese_texts(story, catalog))
+    path = story.with_name(f"{story.stem}.zh{story.suffix}")
+    english = sections(story).items()
+    return {name: replace(section, path=path, text=chinese[name]) for name, section in english}
+
+
+def _chinese_texts(story: Path, catalog: Path) -> dict[str, str]:
+    """The text of each section in Chinese; an entry that none of them needs is an error."""
+    entries, english = _entries(catalog), sections(story)
+    made = {name: _translated(each, Known(entries)).text for name, each in english.items()}
+    used = {use for uses in _uses(english.values()).values() for use in uses}
     for entry in entries:
         if (entry.msgctxt, entry.msgid) not in used:
             why = f"{story.name} has no {entry.msgid!r} now; to mend it: {COMMAND} {story.stem}"
@@ -345,7 +363,11 @@ def note(shown: Iterable[Section]) -> list[str]:
                 entry = known.get(use) or _proposed(text.said, gone, known)
                 entry.comment = f"{section.name}: {text.shown}"
                 made.append(entry)
-                if not entry.msgstr or entry.fuzzy:
+                if entry.msgstr and entry.fuzzy:
+                    why = f"the Chinese of {text.said!r} is that of an older text"
+                    why += f": correct it in {path.name}, then delete '#, fuzzy'"
+                    missing.append(f"{section.path}:{text.line}: {why}")
+                elif not entry.msgstr:
                     missing.append(f"{section.path}:{text.line}: no Chinese for {text.said!r}")
     made.save(str(path))
     return missing

@@ -132,13 +132,13 @@ class HalfPositions(Decoder):
         return super().turn(q, k, v, positions.to(q.dtype))
 
 
-@broken("rotary: given positions are ignored", "relative packing position-ids formula")
+@broken("rotary: given positions are ignored", "relative packing formula")
 class IdsIgnored(Decoder):
     def positions(self, x, position_ids, cache):
         return super().positions(x, None, cache)
 
 
-@broken("rotary: the first sequence's positions for all", "relative batch position-ids formula")
+@broken("rotary: the first sequence's positions for all", "relative batch formula")
 class FirstIds(Decoder):
     def positions(self, x, position_ids, cache):
         found = super().positions(x, position_ids, cache)
@@ -218,7 +218,7 @@ class BySquare(Slopes):
         return -0.1 * (places[:, None, :] ** 2).expand(-1, places.shape[1], -1)
 
 
-@broken("alibi: given positions are ignored", "relative position-ids", **ALIBI)
+@broken("alibi: given positions are ignored", "relative", **ALIBI)
 class AlibiIds(Slopes):
     def forward(self, x, position_ids=None):
         return super().forward(x)

@@ -2,7 +2,7 @@
 import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
-const katex = createRequire(process.argv[2] + "/")("katex");
+const katex = createRequire(import.meta.url)("./katex.min.js");
 
 // The colours of query, key, value, weights and output: \query{Q} is Q in the query's colour.
 const roles = ["query", "key", "value", "weights", "output"];

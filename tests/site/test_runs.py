@@ -229,7 +229,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     half = filed["values"][2][0][0] / 2  # of the random number twice
     assert float(capsys.readouterr().out.split()[-3]) == pytest.approx(half, rel=0.01)
     less, _ = measuring_runs.differences("toy:trained", 2, relative=0.4)
-    assert less == pytest.approx(half / 5)
+    assert less == pytest.approx(half / 5, rel=0.01)
     for language in LANGUAGES:
         assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
     assert "toy.zh.json" not in runs.markdown("toy:trained", "zh", str)

@@ -66,6 +66,7 @@ def test_no_letter_is_a_box(name, code_of, tmp_path, monkeypatch):
     ("code", "finds"),
     [
         ("import matplotlib.pyplot as plt\n", True),
+        ("from matplotlib import pyplot as plt\n", True),
         ("import torch\nfrom mhattn import plot_weights, table\n", True),
         ("from mhattn.show import (\n    COLORS,\n    plot_heads,\n)\n", True),
         ("import torch\nfrom mhattn import causal_mask\n", False),

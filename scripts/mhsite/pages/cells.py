@@ -39,7 +39,8 @@ API_ID = re.compile(r'id="(mhattn(?:\.\w+)+)"')
 TABLE = re.compile(r"^\|.*\|\n\|(?:-+:?\|)+\n(?:\|.*\|\n?)*", re.M)
 # What a reader runs may draw Chinese words; here a browser draws them, which has the letters.
 DRAWS = re.compile(
-    r"^(?:import matplotlib\.pyplot|from matplotlib import pyplot|from mhattn[\w.]* import (?:\([^)]*|[^\n]*)\bplot_)",
+    r"^(?:import matplotlib\.pyplot|from matplotlib import pyplot"
+    r"|from mhattn[\w.]* import (?:\([^)]*|[^\n]*)\bplot_)",
     re.M,
 )
 CHINESE_FONT = "from mhattn.show import use_chinese_font\nuse_chinese_font()\n"

@@ -109,7 +109,7 @@ def test_a_page_says_how_to_cite_it():
     made = fragments.cite(page.read(DOCS / "zh" / "masks.md"))
     title = page.read(DOCS / "zh" / "masks.md").headings[0].title
     assert "<summary>引用本页</summary>" in made
-    assert f"@misc{{mhattn-masks,\n  title = {{{{{title}}}}},\n" in made
+    assert f"@misc{{mhattn-masks-zh,\n  title = {{{{{title}}}}},\n" in made
     assert f"  url = {{{settings()['site_url']}zh/masks/}},\n" in made
     entry = re.search("<code>(.*)</code>", made, re.S)[1]
     assert entry.count("{") == entry.count("}")

@@ -64,7 +64,7 @@ def on_page_content(html, page, config, files):
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
     page.meta |= {"description": build.description(source), "changed": release.changed(source)}
-    page.update_date = page.meta["changed"]  # in the sitemap: not the day of this build
+    page.update_date = page.meta["changed"] or page.update_date  # for the sitemap
     page.meta["hide"] = chapters.hidden(page.file.src_uri)
     return html
 

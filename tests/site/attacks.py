@@ -34,46 +34,44 @@ def scaled(answer: object) -> object:
 
 def changed(solution: object, change: Callable) -> object:
     """A solution whose answer is changed; or the changed answer, where that itself is tested."""
-    if not callable(solution):
-        return each_part(solution, change)
-    if not isinstance(solution, type):
-        return answers_otherwise(solution, change)
-    if not issubclass(solution, nn.Module):
-        return solution
-    forward = answers_otherwise(solution.forward, change)
-    return type(solution.__name__, (solution,), {"forward": forward})
 
+    def around(function: Callable) -> Callable:
+        return lambda *args, **named: each_part(function(*args, **named), change)
 
-def answers_otherwise(function: Callable, change: Callable) -> Callable:
-    """A function with the changed answer of another one."""
-
-    @functools.wraps(function)
-    def other(*args, **named):
-        return each_part(function(*args, **named), change)
-
-    return other
+    return wrapped(solution, around) if callable(solution) else each_part(solution, change)
 
 
 def each_part(answer: object, change: Callable) -> object:
-    """A change made to all parts of an answer; if that is a function, to what it answers."""
-    if isinstance(answer, tuple):
-        parts = [each_part(part, change) for part in answer]
-        return type(answer)(*parts) if hasattr(answer, "_fields") else tuple(parts)
-    if callable(answer) and not isinstance(answer, nn.Module | type):
-        return answers_otherwise(answer, change)
-    return change(answer)
+    """A change made to all parts of an answer."""
+    if not isinstance(answer, tuple):
+        return change(answer)
+    parts = [each_part(part, change) for part in answer]
+    return type(answer)(*parts) if hasattr(answer, "_fields") else tuple(parts)
 
 
 def clearing(solution: Callable) -> Callable:
     """A solution that answers rightly, and then clears whatever it was given."""
 
-    def answers_and_clears(*args, **named):
-        answer = solution(*args, **named)
-        for value in (*args, *named.values()):
-            clear(value)
-        return answer
+    def around(function: Callable) -> Callable:
+        def answers_and_clears(*args, **named):
+            answer = function(*args, **named)
+            for value in (*args, *named.values()):
+                clear(value)
+            return answer
 
-    return answers_and_clears
+        return answers_and_clears
+
+    return wrapped(solution, around)
+
+
+def wrapped(solution: Callable, around: Callable) -> Callable:
+    """Something around a function, or around what the modules of a class compute."""
+    if not isinstance(solution, type):
+        return functools.wraps(solution)(around(solution))
+    if not issubclass(solution, nn.Module):
+        return solution
+    forward = functools.wraps(solution.forward)(around(solution.forward))
+    return type(solution.__name__, (solution,), {"forward": forward})
 
 
 @torch.no_grad()

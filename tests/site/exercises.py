@@ -137,8 +137,8 @@ def tasks() -> list[Task]:
     return found
 
 
-def reasons(code: str) -> dict[str, list[str]]:
-    """Each assertion of some code, and the texts that may say why it fails, without braces."""
+def reasons(code: str) -> dict[str, str]:
+    """Each assertion of some code, and the words in which it says why it fails."""
     nodes = list(ast.walk(ast.parse(code)))
     texts = {}  # what stands in a name, as in: wrong = f"head {h}: "; wrong += "..."
     for node in nodes:
@@ -155,8 +155,9 @@ def reasons(code: str) -> dict[str, list[str]]:
             said = node.exc.args[0] if getattr(node.exc, "args", ()) else None
         else:
             continue
-        named = texts.get(said.id, []) if isinstance(said, ast.Name) else []
-        found[ast.unparse(node)] = [words(said), *named] if said else []
+        inner = [each.id for each in ast.walk(said or node) if isinstance(each, ast.Name)]
+        named = [text for name in inner for text in texts.get(name, [])]
+        found[ast.unparse(node)] = " … ".join([words(said), *named]) if said else ""
     return found
 
 

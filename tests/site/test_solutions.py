@@ -12,6 +12,7 @@ what the next one is given: after each, the page's solution passes again.
 
 import ast
 import re
+import time
 
 import attacks
 import exercises
@@ -26,6 +27,7 @@ from mhsite.stories.translation import shown_section
 HEAVY = {"browse-heads", "head-importance", "language-model", "live-model", "two-languages"}
 HEAVY |= {"rxnmapper"}
 HEAVY |= {"make-gqa", "rank-heads"}  # its story, which each build runs, has the solutions
+SECONDS = 1  # of computing; a test that takes longer is slow
 
 
 @pytest.fixture
@@ -58,7 +60,10 @@ def test_who_solves_a_task_passes_and_who_misunderstands_it_fails(task, as_a_sto
     assert len(wrong) < len(task.names), "no other right solution"
     names = task.ready()
     solution = names["TRIED"][1]
+    start = time.process_time()
     assert task.refusal(names, solution) is None, "the solution of the page"
+    # A test of seconds, as where a model is trained, is repeated once behind all wrong answers.
+    quick = time.process_time() - start < SECONDS
     lines, reasons = task.candidates.splitlines(), {}
     for node in ast.parse(task.candidates).body:
         for name in fingerprints._bound(node) & set(task.names):
@@ -73,8 +78,9 @@ def test_who_solves_a_task_passes_and_who_misunderstands_it_fails(task, as_a_sto
             explains(refusal, name, error[0] if error else "AssertionError")
             assert refusal not in reasons, f"{name} and {reasons[refusal]} fail alike"
             reasons[refusal] = name
-            spoilt = task.refusal(names, solution)
-            assert spoilt is None, (f"after {name} the solution of the page fails", spoilt[:3])
+            if quick or name == wrong[-1]:
+                spoilt = task.refusal(names, solution)
+                assert spoilt is None, (f"after {name} the page's solution fails", spoilt[:3])
     tried_otherwise(task, names, solution)
 
 

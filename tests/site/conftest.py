@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from filelock import FileLock
-from mhsite.stories import child_processes, keys
+from mhsite.stories import child_processes, keys, results
 from mhsite.stories.source import ROOT
 
 BROWSERS = (
@@ -46,6 +46,14 @@ def story_results(story_run):
     """For each story, the folder with its figures and outputs."""
     assert story_run.returncode == 0, story_run.stdout + story_run.stderr
     return keys.results()
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    """What is filed is taken; a story that has no results prints what its file says."""
+    monkeypatch.setattr(results, "_folders", {})
+    monkeypatch.setattr(results, "_places", {})
+    results.look()
 
 
 def shared_folder(tmp_path_factory):

@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 from bs4 import BeautifulSoup
+from click import ClickException
 from markdown.extensions.toc import nest_toc_tokens
 from mkdocs.commands import build as mkdocs
 from mkdocs.config import load_config
+from mkdocs.exceptions import Abort
 from mkdocs.structure.files import File
 from mkdocs.structure.toc import get_toc
 from mkdocs.utils import CountHandler
@@ -20,7 +25,7 @@ from mhsite.engines import build
 from mhsite.pages import cells, fragments
 from mhsite.pages.page import Block, Page, page_paths, read
 from mhsite.pages.settings import settings
-from mhsite.stories import results
+from mhsite.stories import child_processes, results
 from mhsite.stories.source import DOCS, ROOT
 
 HEADING = re.compile(
@@ -173,10 +178,36 @@ def configuration(language: str, english):
     return load_config(str(file), strict=english.strict, **there)
 
 
-def build_chinese(config, command: str) -> bool:
-    """Build the Chinese site into the English one; whether there was no warning in either."""
-    chinese = configuration("zh", config)
-    chinese.plugins.on_startup(command=command, dirty=False)
-    mkdocs.build(chinese)
+def start_chinese(english) -> subprocess.Popen:
+    """Start to build the Chinese site into the English one, on another core."""
+    command = [sys.executable, "-m", __name__, english.site_dir, english.site_url]
+    options = {"cwd": ROOT, "env": child_processes.environment()}
+    return subprocess.Popen([*command, *["strict"] * english.strict], **options)
+
+
+def has_no_warning(chinese: subprocess.Popen) -> bool:
+    """Whether there was none in either language, once both are built."""
     handlers = logging.getLogger("mkdocs").handlers
-    return not any(each.get_counts() for each in handlers if isinstance(each, CountHandler))
+    counted = [each.get_counts() for each in handlers if isinstance(each, CountHandler)]
+    if chinese.wait():
+        raise Abort("The Chinese site could not be built.")
+    return not any(counted)
+
+
+def build_chinese(site_dir: str, site_url: str, strict: str = "") -> None:
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)  # the English build tells what is going on
+    handler.setFormatter(logging.Formatter("%(levelname)s -  %(message)s"))
+    logging.getLogger("mkdocs").addHandler(handler)
+    english = SimpleNamespace(site_dir=site_dir, site_url=site_url, strict=bool(strict))
+    try:
+        chinese = configuration("zh", english)
+        chinese.plugins.on_startup(command="build", dirty=False)
+        mkdocs.build(chinese)
+    except ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    build_chinese(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """What was run beforehand: the code behind it is known, and pages say when that has changed."""
 
 import ast
+import dataclasses
 import functools
 import json
 import math
@@ -17,8 +18,10 @@ from drawn import drawn
 from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
-from mhsite.stories import fingerprints, keys
+from mhsite.stories import as_filed, fingerprints, keys
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
+
+from mhattn.models import load_gguf
 
 STEMS = sorted(path.stem for path in runs.FOLDER.glob("*.json"))
 FILED = [(stem, name) for stem in STEMS for name in runs.filed(stem)]
@@ -185,6 +188,38 @@ def test_a_module_that_moved_counts_under_its_old_name(tmp_path, monkeypatch):
     assert fingerprints.fingerprint(code, "f") != fingerprints.fingerprint(moved, "f")
     monkeypatch.setattr(fingerprints, "MOVED", {"room.after": "room.before"})
     assert fingerprints.fingerprint(code, "f") == fingerprints.fingerprint(moved, "f")
+
+
+def test_a_function_that_was_written_anew_counts_as_the_one_that_ran(monkeypatch):
+    for (module, name), old in fingerprints.AS_FILED.items():
+        assert {name} <= bound_in(module) & bound_in(old)
+    (module, name), *_ = fingerprints.AS_FILED
+    code = f"from {module} import {name}\n\ndef f():\n    return {name}\n"
+    before, package = fingerprints.fingerprint(code, "f"), fingerprints.keys.package()
+    for old, new, changes in [("read_gguf(path)", "read_gguf(0)", False), ("eps: ", "e: ", True)]:
+        other = {**package.texts, "models.language_model": package.texts["models.language_model"]}
+        assert old in other["models.language_model"]
+        other["models.language_model"] = other["models.language_model"].replace(old, new)
+        changed = dataclasses.replace(package, texts=other)
+        monkeypatch.setattr(fingerprints.keys, "package", lambda changed=changed: changed)
+        assert (fingerprints.fingerprint(code, "f") != before) is changes
+        monkeypatch.undo()
+    monkeypatch.setattr(fingerprints, "AS_FILED", {})
+    assert fingerprints.fingerprint(code, "f") != before
+
+
+def test_what_was_written_anew_returns_the_same_to_the_last_bit(trained):
+    """Weights, tokenizer, and the random numbers that come next."""
+    returned = []
+    for load in (load_gguf, as_filed.load_gguf):
+        _ = torch.manual_seed(0)
+        model, tokenizer = load(trained["SmolLM2-135M-Instruct"])
+        returned.append((model.state_dict(), tokenizer.to_str(), torch.rand(3)))
+    (weights, words, chance), (weights_then, words_then, chance_then) = returned
+    assert words == words_then
+    assert torch.equal(chance, chance_then)
+    assert list(weights) == list(weights_then)
+    assert all(torch.equal(weights[name], weights_then[name]) for name in weights)
 
 
 # Filed runs

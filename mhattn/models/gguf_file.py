@@ -15,6 +15,8 @@ from torch import Tensor
 
 from mhattn.models.encoder import Fields
 
+__all__: list[str] = []  # it serves load_gguf alone
+
 STRING, ARRAY = 8, 9  # kinds of values; the others are numbers, of these types:
 NUMBERS = {
     0: "B",

@@ -4,8 +4,6 @@ Each returns the same as today's, to the last bit, which a test compares. So a r
 today's is as good as it was: by `fingerprints.AS_FILED` the text of these counts in its place.
 """
 
-from __future__ import annotations
-
 from os import PathLike
 
 import torch
@@ -14,7 +12,7 @@ from tokenizers import Tokenizer
 from mhattn.models.language_model import KNOWN, NAMES, LanguageModel, halves_apart, tokenizer_of
 
 
-def load_gguf(path: str | PathLike[str]) -> tuple[LanguageModel, Tokenizer]:
+def load_gguf(path: str | PathLike[str]) -> tuple[LanguageModel, "Tokenizer"]:
     """Read a model of the Llama architecture, and its tokenizer, from llama.cpp's format.
 
     Weights of any type of the format are computed back to float32.

@@ -15,15 +15,22 @@ from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, STORIES, SourceError, sections, told_in
 
 FOLDER = DOCS / "data" / "runs"
-TIMES = {
-    "en": ("Run beforehand", "Run beforehand with {} seeds"),
-    "zh": ("预先运行一次", "用 {} 个随机种子预先运行"),
+# By the name of the function's argument: called once, called several times, called every night.
+CALLS = {
+    "en": {
+        "seed": ("Run beforehand", "Run beforehand with {} seeds", "the code again with one seed"),
+        "part": ("Run beforehand", "Run beforehand in {} parts", "one of the parts again"),
+    },
+    "zh": {
+        "seed": ("预先运行一次", "用 {} 个随机种子预先运行", "用一个种子重新运行代码"),
+        "part": ("预先运行一次", "分 {} 个部分预先运行", "重新运行其中一个部分"),
+    },
 }
 ORIGIN = {
     "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only "
-    "reads the results; every night a test runs the code again with one seed, and compares. ",
+    "reads the results; every night a test runs {again}, and compares. ",
     "zh": "{times}（{date}，Python {python}，torch {torch}，{device}）。构建本页只读取这些结果；"
-    "每晚的测试会用一个种子重新运行代码，并与结果比对。",
+    "每晚的测试会{again}，并与结果比对。",
 }
 LINKS = {
     "en": ("[All numbers]({})", " [All weights]({})"),
@@ -64,23 +71,32 @@ def text(story: str) -> str:
     return "\n".join(section.code for section in sections(path).values())
 
 
-def code(story: str, name: str) -> str:
+def code(story: str, name: str, seeds: bool = True) -> str:
     """What has to run before a function of a story can be called."""
     try:
-        statements = fingerprints.needed(text(story), name)
+        statements = fingerprints.needed(text(story), name, seeds=seeds)
     except KeyError:
         path = STORIES / f"{story}.pycon"
         raise SourceError(f"nothing defines {name} in this story", path) from None
     return "\n".join(ast.unparse(node) for node in statements)
 
 
-def fingerprint(story: str, name: str) -> str:
-    return fingerprints.fingerprint(text(story), name)
+def fingerprint(story: str, name: str, seeds: bool = True) -> str:
+    return fingerprints.fingerprint(text(story), name, seeds=seeds)
+
+
+def ran_with_seeds(story: str, name: str) -> bool | None:
+    """Whether today's code ran with the seeds that stand before it; None if it is another code.
+
+    Runs that were filed before seeds were taken along ran without them.
+    """
+    code = filed(story)[name]["code"]
+    return next((w for w in (False, True) if code == fingerprint(story, name, w)), None)
 
 
 def is_stale(story: str, name: str) -> bool:
     """Whether the code is another than that which ran."""
-    return filed(story)[name]["code"] != fingerprint(story, name)
+    return ran_with_seeds(story, name) is None
 
 
 def write(story: str, found: dict[str, dict]) -> Path:
@@ -104,6 +120,16 @@ def _told(name: str, run: dict) -> str:
     return f"    {json.dumps(name)}: {{\n{lines}\n    }}"
 
 
+def _argument(story: str, name: str) -> str:
+    """What the function calls its argument: a seed, or a part of the work."""
+    functions = [n for n in ast.walk(ast.parse(text(story))) if isinstance(n, ast.FunctionDef)]
+    named = [n.args.args[0].arg for n in functions if n.name == name and n.args.args]
+    if not named or named[-1] not in CALLS["en"]:
+        why = f"the first argument of {name} must be called {' or '.join(CALLS['en'])}"
+        raise SourceError(why, STORIES / f"{story}.pycon")
+    return named[-1]
+
+
 def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     """``<!-- runs STORY:NAME -->``: what its numbers were made with.
 
@@ -114,9 +140,10 @@ def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     story = twin if path_of(twin).is_file() else story
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
-    run, (once, several), (numbers, weights) = found[name], TIMES[language], LINKS[language]
+    run, (numbers, weights) = found[name], LINKS[language]
+    once, several, again = CALLS[language][_argument(story, name)]
     times = once if run["seeds"] == 1 else several.format(run["seeds"])
-    origin = ORIGIN[language].format(**run | {"times": times})
+    origin = ORIGIN[language].format(**run | {"times": times, "again": again})
     origin += numbers.format(url(f"data/runs/{path_of(story).name}"))
     if "weights" in run:
         origin += weights.format(url(f"data/runs/{run['weights']['file']}"))

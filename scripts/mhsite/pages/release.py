@@ -7,11 +7,10 @@ from datetime import UTC, datetime
 from functools import cache
 
 from mhattn import __version__ as version
+from mhsite import words
 from mhsite.pages.page import Page
 from mhsite.pages.settings import settings
 from mhsite.stories.source import ROOT
-
-LICENCE = {"en": "MIT licence", "zh": "MIT 许可证"}
 
 
 def commit() -> str:
@@ -54,13 +53,14 @@ def _changes() -> dict[str, str]:
 
 def state(language: str) -> str:
     """Version, date and licence in one line."""
-    return f"mhattn {version} ({date():%Y-%m-%d}) · {LICENCE[language]}"
+    return f"mhattn {version} ({date():%Y-%m-%d}) · {words.of(language, 'page.licence')}"
 
 
 def footer(language: str) -> str:
     """The state in HTML, with a link to the licence."""
-    licence = f'<a href="{settings()["repo_url"]}/blob/main/LICENSE">{LICENCE[language]}</a>'
-    return state(language).replace(LICENCE[language], licence)
+    licence = words.of(language, "page.licence")
+    link = f'<a href="{settings()["repo_url"]}/blob/main/LICENSE">{licence}</a>'
+    return state(language).replace(licence, link)
 
 
 def bibtex(page: Page) -> str:

@@ -11,28 +11,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from mhsite import words
 from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, STORIES, SourceError, sections, told_in
 
 FOLDER = DOCS / "data" / "runs"
-TIMES = {
-    "en": ("Run beforehand", "Run beforehand with {} seeds"),
-    "zh": ("预先运行一次", "用 {} 个随机种子预先运行"),
-}
-ORIGIN = {
-    "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only "
-    "reads the results; every night a test runs the code again with one seed, and compares. ",
-    "zh": "{times}（{date}，Python {python}，torch {torch}，{device}）。构建本页只读取这些结果；"
-    "每晚的测试会用一个种子重新运行代码，并与结果比对。",
-}
-LINKS = {
-    "en": ("[All numbers]({})", " [All weights]({})"),
-    "zh": ("[全部数据]({})", "[全部参数]({})"),
-}
-STALE = {
-    "en": " **The code has changed since these runs.**",
-    "zh": "**这些结果得出之后，代码又有改动。**",
-}
 
 
 def path_of(story: str) -> Path:
@@ -114,10 +97,14 @@ def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     story = twin if path_of(twin).is_file() else story
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
-    run, (once, several), (numbers, weights) = found[name], TIMES[language], LINKS[language]
-    times = once if run["seeds"] == 1 else several.format(run["seeds"])
-    origin = ORIGIN[language].format(**run | {"times": times})
-    origin += numbers.format(url(f"data/runs/{path_of(story).name}"))
+    run, numbers = found[name], url(f"data/runs/{path_of(story).name}")
+    times = words.of(language, "runs.seeds", seeds=run["seeds"])
+    if run["seeds"] == 1:
+        times = words.of(language, "runs.once")
+    origin = words.of(language, "runs.origin", **run | {"times": times})
+    origin += words.of(language, "runs.numbers", address=numbers)
     if "weights" in run:
-        origin += weights.format(url(f"data/runs/{run['weights']['file']}"))
-    return origin + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"
+        address = url(f"data/runs/{run['weights']['file']}")
+        origin += words.of(language, "runs.weights", address=address)
+    stale = words.of(language, "runs.stale") if is_stale(story, name) else ""
+    return f"{origin}{stale}\n{{ .mh-measured }}"

@@ -1,8 +1,12 @@
-"""What mkdocs.yml says, read without MkDocs; docs/zh.yml says what is different in Chinese."""
+"""What mkdocs.yml says, read without MkDocs; docs/zh.yml says what is different in Chinese.
+
+`toml` reads the files of docs/data.
+"""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from copy import deepcopy
 from pathlib import Path
 
@@ -40,6 +44,12 @@ def settings(language: str = "en") -> dict:
 @of_file
 def _read(path: Path) -> dict:
     return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+
+
+@of_file
+def toml(path: Path) -> dict:
+    """What a TOML file says, such as those of docs/data."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _merged(old: object, new: object) -> object:

@@ -22,6 +22,7 @@ def short_name(key: str, language: str) -> str:
     if key not in works():
         raise SourceError(f"[@{key}] is not in docs/data/bibliography.toml")
     entry = works()[key]
+    # Entries have "Vaswani, Ashish": in a sentence stands the family name.
     names = [author.split(",")[0] for author in entry["authors"]]
     who = names[0]
     if len(names) == 2:
@@ -83,6 +84,7 @@ def _cited(path: Path) -> set[str]:
 
     page = read(path)
     for block in page.walk():
+        # Terms cite works, too, and they stand in a file, not in the page that lists them.
         is_glossary = block.kind == "table" and block.value == "glossary"
         text = glossary.markdown(page.language) if is_glossary else block.text
         with_spans(text, note)

@@ -16,6 +16,7 @@ from mhsite.stories.source import DOCS, SourceError
 
 Address = Callable[[str], str]
 
+# The home page is a way in, and no page to be read from top to bottom.
 INDEX = "index.md"
 
 
@@ -33,6 +34,7 @@ def listed(block: Block, page: Page) -> list[tuple[str, list[str]]]:
         ((title, below),) = item.items()
         if not isinstance(below, str):
             found.append((title, list(navigation.names_in(below))))
+        # Pages that stand alone in the nav are one list, until a group with a title begins.
         elif found and not found[-1][0]:
             found[-1][1].append(below)
         else:
@@ -120,6 +122,7 @@ def contents(page: Page) -> str:
     """
     asked = page.name == "questions.md"
     found = [block for block in page.headings if block.mark in ("##", "###" if asked else "")]
+    # A page with two sections needs no list of them.
     if len(found) < 3 or page.name == INDEX:
         return ""
     kind = "mh-questions" if asked else "mh-contents"

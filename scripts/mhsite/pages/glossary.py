@@ -20,6 +20,8 @@ def groups() -> list[dict]:
 def searched() -> Iterator[tuple[str, list[str]]]:
     """Pages or sections, each with what its subject is called here, elsewhere and by readers."""
     for term in (term for group in groups() for term in group["term"]):
+        # Names of other libraries as well: a reader searches for what stands in the code before
+        # him.
         kinds = ("code", "torch", "hf", "paper", "also", "also_zh")
         called = [name for kind in kinds for name in term.get(kind, [])]
         yield term["page"], [term["en"], term["zh"], *called]
@@ -37,6 +39,8 @@ def markdown(language: str) -> str:
 
 def term_markdown(term: dict, language: str) -> str:
     """A term with its anchor; what it means, with a link to its page; what others call it."""
+    # Beside it stands the term in the other language: papers and code are in English, and whoever
+    # learned it in one language meets it in the other.
     other = "zh" if language == "en" else "en"
     names = [f"**{term[language]}**"]
     if term[other] != term[language]:

@@ -10,6 +10,7 @@ from mhsite.stories.source import SourceError
 
 def anchors(page: Page) -> set[str]:
     """What links to a page can name: headings, traps, and the terms, works and models it lists."""
+    # From the blocks, not from the HTML: a broken link is found before anything is rendered.
     found = {heading.value for heading in page.headings} | set(trap_ids(page).values())
     tables = {block.value for block in page.walk() if block.kind == "table"}
     if "glossary" in tables:
@@ -26,6 +27,7 @@ def check_link(target: str, page: Page) -> None:
     """Fail if a link on ``page`` names a page or a heading that is not there."""
     path, _, anchor = target.partition("#")
     file = path.partition("?")[0]  # behind it stands what a widget is asked for
+    # Other sites, and files that the build makes, are checked by the tests of the finished site.
     if ":" in file or (file and not file.endswith(".md")):
         return
     path = (page.path.parent / file).resolve()

@@ -46,6 +46,7 @@ def imports(module: str) -> str:
 
 def public(module: str) -> list[str]:
     """The functions and classes of a module that the reference has."""
+    # What the reference doesn't have is nobody's to import.
     if module not in reference():
         return []
     _, *members = api(module, "en")
@@ -71,6 +72,7 @@ def to_chapters(module: str, language: str, to: Callable[[str], str]) -> str:
     in_order, by_page = navigation.pages(language), {}
     for name in public(module):
         source = f"{module.replace('.', '/')}.py:{name}"
+        # The page that shows the source explains it best; a page that only uses the name is second.
         showing = (path for path in in_order if source in _shown(path))
         using = (path for path in in_order if name in _used(path))
         if path := next(chain(showing, using), None):
@@ -95,5 +97,6 @@ def _shown(path: Path) -> set[str]:
 @of_file
 def _used(path: Path) -> set[str]:
     """All words in the code of a page's story."""
+    # Words of the code, not of the prose: "mask" is written on most pages, and used on few.
     blocks = (block for block in read(path).walk() if block.kind == "include")
     return set(re.findall(r"\w+", "\n".join(b.section.shown for b in blocks if b.section.is_story)))

@@ -19,6 +19,7 @@ def pages(language: str) -> list[Path]:
 
 def road(language: str) -> list[str]:
     """The pages under the nav's first title behind the home page, which come in order."""
+    # The home page stands in front of the course, and is no step of it.
     return list(names_in(settings(language)["nav"][0]))[1:]
 
 
@@ -41,6 +42,7 @@ def title(target: str, language: str) -> str:
     if not file.is_file():
         raise SourceError(f"there is no page {page}")
     headings = read(file).headings
+    # A link in a sentence has no room for a title and its explanation.
     found = [re.split("[:：]", headings[0].title)[0]]
     if anchor:
         found += [heading.title for heading in headings if heading.value == anchor]
@@ -55,6 +57,7 @@ def to_page(name: str, language: str, to: Callable[[str], str] = str) -> str:
 
 def description(name: str, language: str) -> str:
     """What a page is about, in one sentence, if anybody has written that."""
+    # A small project, such as those of the tests, has no descriptions and no old addresses.
     file = DOCS / "data" / "descriptions.toml"
     return toml(file).get(name, {}).get(language, "") if file.is_file() else ""
 

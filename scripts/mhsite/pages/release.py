@@ -15,6 +15,7 @@ from mhsite.stories.source import ROOT
 
 def commit() -> str:
     """The commit, or the tag of this version where nobody knows the commit."""
+    # An archive without its history is one of a release, which has a tag.
     return _git("rev-parse", "HEAD") or f"v{version}"
 
 
@@ -36,9 +37,11 @@ def changed(page: Page) -> str:
     return max(_changes().get(name, "") for name in names)
 
 
+# One call of git for all pages, instead of one for each file of each page.
 @cache
 def _changes() -> dict[str, str]:
     """The day on which each file of the pages was last changed."""
+    # A shallow clone knows one commit, which it would name as the last change of every page.
     if _git("rev-parse", "--is-shallow-repository") != "false":
         return {}
     found: dict[str, str] = {}

@@ -50,6 +50,8 @@ def text(story: str) -> str:
 def code(story: str, name: str) -> str:
     """What has to run before a function of a story can be called."""
     try:
+        # All that the function reaches and no more: a change elsewhere in the story trains nothing
+        # anew.
         statements = fingerprints.needed(text(story), name)
     except KeyError:
         path = STORIES / f"{story}.pycon"
@@ -75,6 +77,7 @@ def write(story: str, found: dict[str, dict]) -> Path:
 
 def write_bytes(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Runs take long: a file is replaced when the new one is whole, and not before.
     draft = path.parent / f".{path.stem}.{os.getpid()}"
     draft.write_bytes(content)
     return draft.replace(path)
@@ -93,6 +96,8 @@ def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     On a Chinese page those of the Chinese story, if it is one with other data.
     """
     story, _, name = asked.partition(":")
+    # A Chinese story has runs of its own only where its data are Chinese, as a text that a model
+    # learns.
     twin = told_in(language, story)
     story = twin if path_of(twin).is_file() else story
     if name not in (found := filed(story)):

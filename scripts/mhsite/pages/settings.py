@@ -30,12 +30,14 @@ _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix
 
 def settings(language: str = "en") -> dict:
     """The settings of a language's site."""
+    # A copy, since the file is read once and the nav is changed below.
     found = deepcopy(_read(ROOT / "mkdocs.yml"))
     if language != "en":
         found = _merged(found, _read(DOCS / "zh.yml"))
         found["nav"] = navigation(found["nav"], found["extra"]["titles"])
     first = found["nav"][0]
     (course,) = first.values() if isinstance(first, dict) else [[]]
+    # Numbers of steps are counted here, so that nobody has to when a page moves.
     pages = [(title, page) for item in course[1:] for title, page in item.items()]
     course[1:] = [{f"{step} {title}": page} for step, (title, page) in enumerate(pages, 1)]
     return found

@@ -28,4 +28,5 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
         return bibliography.markdown(language)
     if block.value == "glossary" and not headings:
         return glossary.markdown(language)
+    # A misspelt comment would otherwise vanish from the page without a trace.
     raise SourceError(f"{block.text.strip()} names no table")

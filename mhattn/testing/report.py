@@ -83,7 +83,7 @@ class Report:
 
     def __str__(self) -> str:
         found = {finding.check: finding.level for finding in reversed(self.findings)}
-        # A mistake outranks a note of the same check.
+        # Of one check, a mistake outranks a note.
         found |= {finding.check: "error" for finding in self.errors}
         good = [name for name in self.checked if name not in found]
         notes = len(self.findings) - len(self.errors)

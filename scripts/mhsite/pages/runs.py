@@ -11,35 +11,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from mhsite import words
 from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, STORIES, SourceError, sections, told_in
 
 FOLDER = DOCS / "data" / "runs"
-# By the name of the function's argument: called once, called several times, called every night.
-CALLS = {
-    "en": {
-        "seed": ("Run beforehand", "Run beforehand with {} seeds", "the code again with one seed"),
-        "part": ("Run beforehand", "Run beforehand in {} parts", "one of the parts again"),
-    },
-    "zh": {
-        "seed": ("预先运行一次", "用 {} 个随机种子预先运行", "用一个种子重新运行代码"),
-        "part": ("预先运行一次", "分 {} 个部分预先运行", "重新运行其中一个部分"),
-    },
-}
-ORIGIN = {
-    "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only "
-    "reads the results; every night a test runs {again}, and compares. ",
-    "zh": "{times}（{date}，Python {python}，torch {torch}，{device}）。构建本页只读取这些结果；"
-    "每晚的测试会{again}，并与结果比对。",
-}
-LINKS = {
-    "en": ("[All numbers]({})", " [All weights]({})"),
-    "zh": ("[全部数据]({})", "[全部参数]({})"),
-}
-STALE = {
-    "en": " **The code has changed since these runs.**",
-    "zh": "**这些结果得出之后，代码又有改动。**",
-}
 
 
 def path_of(story: str) -> Path:
@@ -74,6 +50,8 @@ def text(story: str) -> str:
 def code(story: str, name: str, seeds: bool = True) -> str:
     """What has to run before a function of a story can be called."""
     try:
+        # All that the function reaches and no more: a change elsewhere in the story trains nothing
+        # anew.
         statements = fingerprints.needed(text(story), name, seeds=seeds)
     except KeyError:
         path = STORIES / f"{story}.pycon"
@@ -108,6 +86,7 @@ def write(story: str, found: dict[str, dict]) -> Path:
 
 def write_bytes(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Runs take long: a file is replaced when the new one is whole, and not before.
     draft = path.parent / f".{path.stem}.{os.getpid()}"
     draft.write_bytes(content)
     return draft.replace(path)
@@ -124,8 +103,9 @@ def _argument(story: str, name: str) -> str:
     """What the function calls its argument: a seed, or a part of the work."""
     functions = [n for n in ast.walk(ast.parse(text(story))) if isinstance(n, ast.FunctionDef)]
     named = [n.args.args[0].arg for n in functions if n.name == name and n.args.args]
-    if not named or named[-1] not in CALLS["en"]:
-        why = f"the first argument of {name} must be called {' or '.join(CALLS['en'])}"
+    kinds = words.of("en", "runs.several")
+    if not named or named[-1] not in kinds:
+        why = f"the first argument of {name} must be called {' or '.join(kinds)}"
         raise SourceError(why, STORIES / f"{story}.pycon")
     return named[-1]
 
@@ -136,15 +116,22 @@ def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     On a Chinese page those of the Chinese story, if it is one with other data.
     """
     story, _, name = asked.partition(":")
+    # A Chinese story has runs of its own only where its data are Chinese, as a text that a model
+    # learns.
     twin = told_in(language, story)
     story = twin if path_of(twin).is_file() else story
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
-    run, (numbers, weights) = found[name], LINKS[language]
-    once, several, again = CALLS[language][_argument(story, name)]
-    times = once if run["seeds"] == 1 else several.format(run["seeds"])
-    origin = ORIGIN[language].format(**run | {"times": times, "again": again})
-    origin += numbers.format(url(f"data/runs/{path_of(story).name}"))
+    run, numbers = found[name], url(f"data/runs/{path_of(story).name}")
+    kind = _argument(story, name)  # once a seed, or once a part of the work
+    times = words.of(language, "runs.several")[kind].format(run["seeds"])
+    if run["seeds"] == 1:
+        times = words.of(language, "runs.once")
+    again = words.of(language, "runs.again")[kind]
+    origin = words.of(language, "runs.origin", **run | {"times": times, "again": again})
+    origin += words.of(language, "runs.numbers", address=numbers)
     if "weights" in run:
-        origin += weights.format(url(f"data/runs/{run['weights']['file']}"))
-    return origin + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"
+        address = url(f"data/runs/{run['weights']['file']}")
+        origin += words.of(language, "runs.weights", address=address)
+    stale = words.of(language, "runs.stale") if is_stale(story, name) else ""
+    return f"{origin}{stale}\n{{ .mh-measured }}"

@@ -27,11 +27,15 @@ def compared(parts: Iterable[Part]) -> list[tuple[str, str]]:
     floating: list[tuple[str, str]] = []
     for part in parts:
         if part.kind in ("link", "citation"):
+            # Only of our own pages: in somebody else's address, what stands behind the question
+            # mark is part of it.
             asks = part.kind == "link" and ":" not in part.value
             value = re.sub(r"\?[^#]*", "", part.value) if asks else part.value
             floating.append((part.kind, value))
             continue
         if part.kind == "heading":
+            # Word order differs between languages, so a paragraph's links may come in another one;
+            # but they stay in their section.
             result += sorted(floating)
             floating = []
         result.append((part.kind, part.value))
@@ -51,6 +55,7 @@ def differences(path: Path) -> list[str]:
     for index, (english, chinese) in enumerate(zip(*sides, strict=False)):
         if english != chinese:
             what = f"{english} in English, {chinese} in Chinese"
+            # The first difference alone: behind it, all parts are against their neighbours.
             return [f"docs/*/{path}: part {index + 1} is {what}"]
     longer = LANGUAGES[len(sides[1]) > len(sides[0])]
     extra = max(sides, key=len)[min(map(len, sides))]
@@ -92,6 +97,7 @@ def _written(block: Block, right: dict[str, list[Block]]) -> str:
         return f"{block.mark} {block.title} {{ #{other.value} }}\n"
     if block.kind == "figure":
         return f"![{block.title}]({other.value})\n"
+    # Words in a formula are translated: one that is equal but for them is right already.
     if block.kind == "math" and without_words(block.value) == without_words(other.value):
         return block.text
     return other.text

@@ -1,22 +1,9 @@
 // A head of the page build-and-train.md while it is trained: a slider moves through the steps of which the page's
 // story kept a copy, and wrote them into birth.json. A browser test compares what stands there with that file.
 
-import { asked, element, keep, mount, teller, wordsOf } from "./dom.js"
+import { asked, element, filled, keep, mount, punctuation, teller } from "./dom.js"
 
-const WORDS = {
-  en: {
-    loading: "Loading …", missing: "The steps can’t be shown: their file isn’t on this site, or there is no connection.",
-    slider: "training step", step: n => `step ${n}`, aside: "kept aside", training: "training", loss: "loss",
-    says: (loss, head, share, back) => `Loss ${loss}. Head ${head} gives ${share} of its weight to the character ${back === 1 ? "before" : `${back} back`}.`,
-    writes: "It writes: ", stop: " ", map: (head, step) => `Weights of head ${head} at step ${step}: queries down, keys across`,
-  },
-  zh: {
-    loading: "正在加载……", missing: "无法显示：站点上没有它的文件，或者没有网络连接。",
-    slider: "训练步数", step: n => `第 ${n} 步`, aside: "留出", training: "训练", loss: "损失",
-    says: (loss, head, share, back) => `损失 ${loss}。头 ${head} 给往前第 ${back} 位的权重是 ${share}。`,
-    writes: "它写的是：", stop: "", map: (head, step) => `第 ${step} 步时头 ${head} 的注意力权重：纵向是查询，横向是键`,
-  },
-}
+const words = wordsOf("birth")
 const FILE = new URL("../data/build-and-train/birth.json", import.meta.url)
 const CELL = 16
 const [WIDTH, HEIGHT] = [320, 96]  // of the curve, which ends where the middle of the slider's knob does
@@ -29,7 +16,7 @@ const svg = (tag, attributes, ...content) => {
 }
 
 /** The loss above the slider: as far from the left as the knob at the same step, so that the two move together. */
-function lossCurve({ steps, loss, curve }, words) {
+function lossCurve({ steps, loss, curve }) {
   const across = i => i * WIDTH / (steps.length - 1)
   const [low, high] = [Math.min(...curve, ...loss), Math.max(...curve, ...loss)]
   const down = value => 14 + (HEIGHT - 32) * (high - value) / (high - low)
@@ -75,26 +62,28 @@ function weightMap(line) {
   return { place, update }
 }
 
-function show(place, data, words) {
+function show(place, data) {
   const { steps, loss, share, writes, maps, line, head, back } = data
   const wanted = steps.indexOf(Number(asked().get("step") ?? 0))
   const slider = element("input", "", { type: "range", min: 0, max: steps.length - 1, step: 1, value: Math.max(0, wanted), name: "step" })
   const now = element("b")
   const said = element("p", "", { className: "mh-said" })
   const written = element("p", "", { className: "mh-writes" })
-  const curve = lossCurve(data, words)
+  const curve = lossCurve(data)
   const map = weightMap(line)
   const { place: told, tell } = teller()
   const label = element("label", [words.slider, " ", now, slider])
   function update() {
     const i = Number(slider.value)
     now.textContent = steps[i]
-    slider.setAttribute("aria-valuetext", words.step(steps[i]))
-    said.textContent = words.says(loss[i].toFixed(2), head, share[i].toFixed(2), back)
+    slider.setAttribute("aria-valuetext", filled(words.step, { step: steps[i] }))
+    said.textContent = filled(back === 1 ? words.says_before : words.says, {
+      loss: loss[i].toFixed(2), head, share: share[i].toFixed(2), back,
+    })
     written.replaceChildren(words.writes, element("b", writes[i]))
     curve.update(i)
-    map.update(maps[i], words.map(head, steps[i]))
-    tell([said.textContent, written.textContent].join(words.stop))
+    map.update(maps[i], filled(words.map, { head, step: steps[i] }))
+    tell([said.textContent, written.textContent].join(punctuation.sentence_space))
   }
   slider.addEventListener("input", update)
   slider.addEventListener("change", () => keep({ step: steps[slider.value] || null }))
@@ -103,12 +92,11 @@ function show(place, data, words) {
 }
 
 mount("birth", async place => {
-  const words = wordsOf(WORDS)
   place.replaceChildren(element("p", words.loading))
   try {
     const answer = await fetch(FILE)
     if (!answer.ok) throw new TypeError(`${FILE}: ${answer.status}`)
-    show(place, await answer.json(), words)
+    show(place, await answer.json())
   } catch (error) {
     if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
     place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))

@@ -2,46 +2,9 @@
 // The page's story writes about.json and a file for each sentence, which is fetched when it is chosen;
 // tests/site/test_browse_heads.py compares what unpack() and inOrder() make of them with Python.
 
-import { MOVES, asked, element, keep, mount, wordsOf } from "./dom.js"
+import { MOVES, asked, element, filled, keep, mount, punctuation } from "./dom.js"
 
-const WORDS = {
-  en: {
-    open: "Show the heads", loading: "Loading …", model: "model", sentence: "sentence", reaction: "reaction", sort: "sort by", layers: "layer and head",
-    layer: "layer", head: "head", name: (layer, head) => `Layer ${layer}, head ${head}`,
-    grid: n => `Small maps of all ${n} heads. Arrow keys choose a head.`,
-    map: "Map of the chosen head: queries down, keys across. Arrow keys choose a cell.",
-    words: "Choose a token: the others show what it gives them.", token: (word, i) => `${word}, token ${i}`,
-    pair: "weight of a chosen pair", from: "Choose the query:", toKey: "Choose the key, or a cell in the map:",
-    pairOf: (query, key) => `weight from ${query} to ${key}`, start: sign => `start mark ${sign} in front`,
-    columns: ["statistic", "this head", "rank", "redrawn"], to: (low, high) => `${low} to ${high}`, same: "the same",
-    query: word => `query ${word}`, key: word => `key ${word}`, comma: ", ", colon: ": ", gap: " ", weight: "weight",
-    hidden: "hidden by the mask", stop: ". ", most: (word, key) => `${word} looks most at ${key}`,
-    rank: (rank, n) => `rank ${rank} of ${n}`,
-    above: (n, all, limit) => `${n} of ${all} heads are above ${limit}, the highest of all redrawn heads; a line marks where they end.`,
-    unmoved: "Redrawing doesn't change this number.", byLayer: "Rows are layers, columns are heads.",
-    others: (n, all, count, best) => `The best of ${count} heads gives this pair ${best}. Of the ${all} other keys of this query, ${n} get as much or more from some head: the best of many is impressive by chance.`,
-    masked: "The mask hides this key from this query: there is nothing to sort. Choose a key that stands earlier.",
-    missing: "The maps can't be shown: their file isn't on this site. Perhaps the model could not be fetched when the site was built, or there is no connection.",
-  },
-  zh: {
-    open: "显示各个头", loading: "正在加载……", model: "模型", sentence: "句子", reaction: "反应", sort: "排序", layers: "按层和头",
-    layer: "层", head: "头", name: (layer, head) => `第 ${layer} 层，头 ${head}`,
-    grid: n => `全部 ${n} 个头的小图。用方向键选择一个头。`,
-    map: "所选的头的权重图：纵向是查询，横向是键。用方向键选择一格。",
-    words: "点一个词元，其他词元的底色表示它给出的权重。", token: (word, i) => `${word}，第 ${i} 个词元`,
-    pair: "所选一对词元的权重", from: "选择查询：", toKey: "选择键，也可以点图中的一格：",
-    pairOf: (query, key) => `“${query}”给“${key}”的权重`, start: sign => `句首加标记 ${sign}`,
-    columns: ["统计量", "这个头", "名次", "重排"], to: (low, high) => `${low} 到 ${high}`, same: "不变",
-    query: word => `查询“${word}”`, key: word => `键“${word}”`, comma: "，", colon: "：", gap: "", weight: "注意力权重",
-    hidden: "已被掩码遮住", stop: "。", most: (word, key) => `“${word}”给得最多的是“${key}”`,
-    rank: (rank, n) => `在 ${n} 个头中排第 ${rank}`,
-    above: (n, all, limit) => `${all} 个头里有 ${n} 个超过 ${limit}，即重排的头所达到的最大值；一条线标出它们到哪里为止。`,
-    unmoved: "重排不会改变这个数。", byLayer: "每行是一层，每列是一个头。",
-    others: (n, all, count, best) => `${count} 个头里，给这一对最多的头给了 ${best}。这个查询另有 ${all} 个键，其中 ${n} 个也从某个头得到同样多或更多：许多个头里最好的一个，碰巧也会显得出众。`,
-    masked: "掩码使这个查询看不到这个键，没有可排序的权重。请选一个更靠前的键。",
-    missing: "无法显示权重图：站点上没有它的文件。可能是构建站点时没有取到模型，也可能是没有网络连接。",
-  },
-}
+const words = wordsOf("browse-heads")
 const DATA = new URL("../data/browse-heads/", import.meta.url)
 const PAIR = "pair" // sorts by the weight of one query and one key
 
@@ -78,6 +41,7 @@ export function inOrder(numbers, count) {
 export const rankOf = (numbers, head) => 1 + numbers.filter(x => x > numbers[head]).length
 
 const two = x => x.toFixed(2)
+const nameOf = (head, heads) => filled(words.name, { layer: Math.floor(head / heads) + 1, head: head % heads + 1 })
 const known = numbers => numbers && !numbers.some(Number.isNaN)
 
 async function get(file, kind) {
@@ -102,38 +66,37 @@ const svgElement = (tag, attributes = {}, text = "") => {
 }
 
 function show(place) {
-  const words = wordsOf(WORDS)
   const button = element("button", words.open, { type: "button", className: "md-button" })
   place.replaceChildren(button)
   const open = () => {
     watcher.disconnect()
     button.replaceWith(element("p", words.loading))
-    get("about.json", "json").then(about => withModel(place, about, words)).catch(error => fail(place, words, error))
+    get("about.json", "json").then(about => withModel(place, about)).catch(error => fail(place, error))
   }
   const watcher = new IntersectionObserver(seen => seen.some(each => each.isIntersecting) && open(), { rootMargin: "600px" })
   watcher.observe(place)
   button.addEventListener("click", open)
 }
 
-function fail(place, words, error) {
+function fail(place, error) {
   if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
   place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
 }
 
 /** The browser for the model that the address names, and anew when another one is chosen. */
-function withModel(place, { models, statistics }, words) {
+function withModel(place, { models, statistics }) {
   const titles = Object.keys(models)
   const wanted = () => titles.find(title => title === asked().get("model")) ?? titles[0]
   let running = null
   function use(title) {
     running?.abort()
     running = new AbortController()
-    return browse(place, { statistics, ...models[title] }, words, { titles, title, wanted, use }, running.signal)
+    return browse(place, { statistics, ...models[title] }, { titles, title, wanted, use }, running.signal)
   }
   return use(wanted())
 }
 
-function browse(place, about, words, model, signal) {
+function browse(place, about, model, signal) {
   const { layers, heads } = about
   const count = layers * heads
   const loaded = new Map()
@@ -154,14 +117,14 @@ function browse(place, about, words, model, signal) {
   whichLabel.className = sentenceLabel.className = "mh-wide"
   sortLabel.className = "mh-half"
   const start = element("input", "", { type: "checkbox", name: "start" })
-  const startLabel = element("label", [start, " ", words.start(about.start?.sign)], { className: "mh-wide", hidden: !about.start })
+  const startLabel = element("label", [start, " ", filled(words.start, { sign: about.start?.sign })], { className: "mh-wide", hidden: !about.start })
   const form = element("form", [whichLabel, sentenceLabel, startLabel, sortLabel, layerLabel, headLabel])
 
-  const grid = smallMaps(about, words, chosen => choose({ head: chosen }))
+  const grid = smallMaps(about, chosen => choose({ head: chosen }))
   const tokens = tokenRow("mh-tokens", word => choose({ word }), i => cell(state.word, i))
   const keys = tokenRow("mh-tokens mh-keys", key => choose({ key }), i => cell(state.word, i))
-  const [asking, askingKey] = [element("p"), element("p", words.toKey)]
-  const map = largeMap(words, (word, key) => choose({ word, key }), (i, j) => cell(i, j))
+  const [asking, askingKey] = [element("p"), element("p", words.choose_key)]
+  const map = largeMap((word, key) => choose({ word, key }), (i, j) => cell(i, j))
   const line = element("output", "", { className: "mh-cell" })
   const table = element("table", "", { className: "mh-table" })
   const said = element("p", "", { className: "mh-said" }, { "aria-live": "polite" })
@@ -207,7 +170,7 @@ function browse(place, about, words, model, signal) {
     try {
       if (!loaded.has(file)) loaded.set(file, unpack(await get(file, "arrayBuffer"), about))
     } catch (error) {
-      return fail(place, words, error)
+      return fail(place, error)
     }
     if (awaited !== file || signal.aborted) return // another one has been chosen meanwhile
     data = loaded.get(file)
@@ -267,37 +230,40 @@ function browse(place, about, words, model, signal) {
     const range = name === PAIR ? data.pair(state.word, state.key)?.range : data.chance[name]
     return range && range[0] < range[1] ? range : undefined
   }
-  const labelOf = name => name === PAIR ? words.pairOf(data.tokens[state.word], data.tokens[state.key]) : about.statistics[name]
+  const labelOf = name => name === PAIR ? filled(words.pair_of, { query: data.tokens[state.word], key: data.tokens[state.key] }) : about.statistics[name]
 
   const weightAt = (i, j) => data.row(state.head, i)[j]
 
   function cell(i, j) {
-    const [query, key] = [i, j].map((t, side) =>
-      element("span", words[["query", "key"][side]](data.tokens[t]), { className: ["mh-query", "mh-key"][side] }))
+    const [query, key] = ["query", "key"].map((role, side) =>
+      element("span", filled(words.roles[role], { word: data.tokens[[i, j][side]] }), { className: `mh-${role}` }))
     const weight = weightAt(i, j)
-    line.replaceChildren(query, words.comma, key, words.colon, weight === undefined ? words.hidden : `${words.weight} ${two(weight)}`)
+    line.replaceChildren(query, punctuation.comma, key, punctuation.colon, weight === undefined ? words.hidden : `${words.weight} ${two(weight)}`)
   }
 
   function tell(numbers) {
-    const named = words.name(Math.floor(state.head / heads) + 1, state.head % heads + 1)
+    const named = nameOf(state.head, heads)
     const row = data.row(state.head, state.word)
     const best = mostOf(row)
     const name = numbers ? state.sort : Object.keys(about.statistics)[0]
     const values = numbersOf(name)
-    const now = `${words.colon}${labelOf(name)} ${two(values[state.head])}${words.comma}` +
-      `${words.rank(rankOf(values, state.head), count)}${words.stop}` +
-      `${words.most(data.tokens[state.word], data.tokens[best])}${words.colon}${two(row[best])}${words.stop.trim()}`
+    const { colon, comma, full_stop, sentence_space } = punctuation
+    const rank = filled(words.rank, { rank: rankOf(values, state.head), count })
+    const most = filled(words.most, { query: data.tokens[state.word], key: data.tokens[best] })
+    const now = `${colon}${labelOf(name)} ${two(values[state.head])}${comma}${rank}${full_stop}` +
+      `${sentence_space}${most}${colon}${two(row[best])}${full_stop}`
     if (named + now !== said.textContent) said.replaceChildren(element("strong", named), now) // else it would be read again
     const highest = rangeOf(state.sort)?.[1]
-    limit.textContent = !numbers ? words[state.sort === PAIR ? "masked" : "byLayer"] : highest === undefined ? words.unmoved
-      : words.above(numbers.filter(x => x > highest).length, count, two(highest)) + (state.sort === PAIR ? ofOthers(numbers) : "")
+    limit.textContent = !numbers ? (state.sort === PAIR ? words.masked : words.by_layer) : highest === undefined ? words.unmoved
+      : filled(words.above, { above: numbers.filter(x => x > highest).length, count, limit: two(highest) }) + (state.sort === PAIR ? ofOthers(numbers) : "")
   }
 
   /** How many of this query's other keys get as much from some head. */
   function ofOthers(numbers) {
     const best = Math.max(...numbers)
     const others = data.row(state.head, state.word).map((_, j) => Math.max(...data.pair(state.word, j).numbers))
-    return words.gap + words.others(others.filter((x, j) => j !== state.key && x >= best).length, others.length - 1, count, two(best))
+    const more = others.filter((x, j) => j !== state.key && x >= best).length
+    return punctuation.sentence_space + filled(words.others, { more, all: others.length - 1, count, best: two(best) })
   }
 
   /** Tokens as buttons, which say one that is chosen; those of the key are there when heads are sorted by a pair. */
@@ -312,7 +278,7 @@ function browse(place, about, words, model, signal) {
 
   function showTokens(row) {
     const paired = state.sort === PAIR
-    asking.textContent = paired ? words.from : words.words
+    asking.textContent = paired ? words.choose_query : words.choose_token
     askingKey.hidden = keys.hidden = !paired
     for (const [made, asks, chosen, shaded] of [
       [tokens, asking, state.word, !paired], [keys, askingKey, state.key, true],
@@ -322,7 +288,7 @@ function browse(place, about, words, model, signal) {
       if (made.dataset.of !== file) {
         made.dataset.of = file
         made.replaceChildren(...shown.map((token, i) =>
-          element("button", token, { type: "button" }, { "aria-label": words.token(token, i + 1), "data-token": i })))
+          element("button", token, { type: "button" }, { "aria-label": filled(words.token, { word: token, number: i + 1 }), "data-token": i })))
       }
       made.setAttribute("aria-label", asks.textContent)
       shown.forEach((_, i) => {
@@ -343,7 +309,7 @@ function browse(place, about, words, model, signal) {
       return [element("tr", [
         element("th", labelOf(name), { scope: "row" }),
         element("td", outside ? element("strong", shown) : shown), element("td", String(rankOf(values, state.head))),
-        element("td", range ? words.to(...range.map(two)) : words.same),
+        element("td", range ? filled(words.range, { low: two(range[0]), high: two(range[1]) }) : words.same),
       ], { className: name === state.sort ? "mh-sorted" : "" })]
     })
     const header = words.columns.map(name => element("th", name, { scope: "col" }))
@@ -383,8 +349,8 @@ function browse(place, about, words, model, signal) {
 }
 
 /** All heads, in an order; a click or arrow keys choose one. */
-function smallMaps({ layers, heads, group, causal }, words, choose) {
-  const canvas = element("canvas", "", { tabIndex: 0 }, { role: "application", "aria-label": words.grid(layers * heads) })
+function smallMaps({ layers, heads, group, causal }, choose) {
+  const canvas = element("canvas", "", { tabIndex: 0 }, { role: "application", "aria-label": filled(words.grid, { count: layers * heads }) })
   const place = element("div", canvas, { className: "mh-small-maps" })
   const [LEFT, TOP, GAP, BETWEEN] = [26, 16, heads > 9 ? 2 : 4, 5]
   let now = null
@@ -486,7 +452,7 @@ function smallMaps({ layers, heads, group, causal }, words, choose) {
   })
   canvas.addEventListener("pointermove", event => {
     const head = now?.order[spotAt(event)]
-    canvas.title = head === undefined ? "" : words.name(Math.floor(head / heads) + 1, head % heads + 1)
+    canvas.title = head === undefined ? "" : nameOf(head, heads)
     canvas.style.cursor = head === undefined ? "" : "pointer"
   })
   canvas.addEventListener("keydown", event => {
@@ -504,7 +470,7 @@ function smallMaps({ layers, heads, group, causal }, words, choose) {
 }
 
 /** One head: queries down, keys across, with their tokens; a click or arrow keys choose a cell. */
-function largeMap(words, choose, point) {
+function largeMap(choose, point) {
   const place = svgElement("svg", { class: "mh-large-map", tabindex: 0, role: "application", "aria-label": words.map })
   const measure = element("canvas").getContext("2d")
   let now = null

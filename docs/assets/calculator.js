@@ -3,9 +3,11 @@
 // written by scripts/mhsite/pages/calculator.py.
 
 import { kindCost, servingCost } from "./costs.js"
-import { element, mount } from "./dom.js"
+import { element, filled, mount } from "./dom.js"
 import { DEVICES, MODELS } from "./known-sizes.js"
 
+const words = wordsOf("calculator")
+const NONE = "–"
 const DEFAULTS = { model: "llama-3.1-8b", device: "h100", tokens: "8192", batch: "1", weight_bits: "16", cache_bits: "16", devices: "" }
 const KIND = ["layers", "num_heads", "num_kv_heads", "head_dim", "window", "kv_lora_rank", "q_lora_rank",
   "qk_rope_head_dim", "v_head_dim", "index_heads", "index_dim", "top_keys"]
@@ -58,7 +60,6 @@ export const significant = number => (number < 99.95 ? number.toPrecision(3) : g
 const bytes = number => scaled(number, 1024, BYTES)
 const time = number => scaled(number, 1000, TIMES)
 const counted = number => scaled(number, 1000, ["", "K", "M", "G", "T", "P", "E", "Z"])
-const filled = (text, parts) => text.replace(/\{(\w*)\}/g, (_, name) => parts[name || "of"])
 /** The same with BigInts, as costs.js counts with them. */
 const exact = x => {
   if (Array.isArray(x)) return x.map(exact)
@@ -172,22 +173,22 @@ print(cost)
 }
 
 /** What stands in the three answers, and below them. */
-function answers(words, sizes, cost, texts) {
+function answers(sizes, cost, texts) {
   const several = sizes.batch > 1n
-  const both = (one, all, write) => [write(one), words.one + (several ? ` · ${write(all)} ${filled(words.all, { of: grouped(sizes.batch) })}` : "")]
+  const both = (one, all, write) => [write(one), words.one + (several ? ` · ${write(all)} ${filled(words.all, { count: grouped(sizes.batch) })}` : "")]
   const rate = (batch, nanoseconds) => significant((1e9 * Number(batch)) / Math.max(1, Number(nanoseconds)))
-  const found = { cache: [bytes(cost.cache_bytes), filled(words.added, { of: bytes(cost.token_bytes) })] }
-  if (!sizes.causal) found.cache = [words.none, ""]
-  if (cost.weight_bytes === undefined) return { ...found, memory: [words.none, ""], prompt: [words.none, ""], rate: [words.none, ""] }
-  found.memory = [bytes(cost.weight_bytes + cost.cache_bytes), verdict(words, sizes, cost, deviceOf(texts.device).title)]
-  if (cost.device_bytes > sizes.device.memory) return { ...found, prompt: [words.none, ""], rate: [words.none, ""] }
+  const found = { cache: [bytes(cost.cache_bytes), filled(words.added, { size: bytes(cost.token_bytes) })] }
+  if (!sizes.causal) found.cache = [NONE, ""]
+  if (cost.weight_bytes === undefined) return { ...found, memory: [NONE, ""], prompt: [NONE, ""], rate: [NONE, ""] }
+  found.memory = [bytes(cost.weight_bytes + cost.cache_bytes), verdict(sizes, cost, deviceOf(texts.device).title)]
+  if (cost.device_bytes > sizes.device.memory) return { ...found, prompt: [NONE, ""], rate: [NONE, ""] }
   found.prompt = both(cost.prompt_nanoseconds, cost.prompts_nanoseconds, time)
-  found.rate = !sizes.causal ? [words.none, ""] : [rate(1n, cost.step_nanoseconds),
-    words.one + (several ? ` · ${rate(sizes.batch, cost.steps_nanoseconds)} ${filled(words.all, { of: grouped(sizes.batch) })}` : "")]
+  found.rate = !sizes.causal ? [NONE, ""] : [rate(1n, cost.step_nanoseconds),
+    words.one + (several ? ` · ${rate(sizes.batch, cost.steps_nanoseconds)} ${filled(words.all, { count: grouped(sizes.batch) })}` : "")]
   return found
 }
 
-function verdict(words, sizes, cost, device) {
+function verdict(sizes, cost, device) {
   const parts = { device, count: cost.devices, fewest: cost.fewest, left: bytes(sizes.device.memory - cost.device_bytes) }
   if (cost.fewest === null) return filled(words.never, parts)
   if (cost.device_bytes > sizes.device.memory) return filled(words.short, parts)
@@ -195,13 +196,13 @@ function verdict(words, sizes, cost, device) {
   return filled(sizes.devices === 0n ? words.shared : words.fits_many, parts)
 }
 
-function notes(words, sizes, cost, model) {
+function notes(sizes, cost, model) {
   const parameters = cost.weight_bytes === undefined ? 0n : cost.attention_parameters + cost.mlp_parameters + cost.vocabulary_parameters
   const published = model.published_parameters ?? parameters
   const far = parameters && Math.abs(Number(parameters) / Number(published) - 1) > 0.02
   const missing = [["mlp.matrices", sizes.mlp], ["vocabulary", sizes.vocabulary], ["tied", sizes.tied]].filter(([, size]) => size === null)
   return [
-    missing.length ? filled(words.unknown, { of: missing.map(([name]) => labelOf(words, name)).join(", ") }) : "",
+    missing.length ? filled(words.unknown, { names: missing.map(([name]) => labelOf(name)).join(", ") }) : "",
     sizes.causal ? "" : words.encoder,
     sizes.kinds.some(kind => kind.sees === "state") ? words.state : "",
     sizes.mlp?.experts > 0n ? words.experts : "",
@@ -209,20 +210,20 @@ function notes(words, sizes, cost, model) {
   ].filter(note => note).join(" ")
 }
 
-const labelOf = (words, name) => {
+const labelOf = name => {
   const plain = name.replace(/^mlp\.|\.\d+$/g, "")
-  return words.fields[plain] ?? words[plain]
+  return words.fields[plain] ?? words.form[plain]
 }
 
 const ROWS = ["attention_parameters", "mlp_parameters", "vocabulary_parameters", "parameters", "active_parameters", "weight_bytes",
   "token_bytes", "cache_bytes", "device_bytes", "prompt_flops", "score_flops", "training_flops", "step_flops", "step_nanoseconds", "steps_nanoseconds"]
 
-function table(words, sizes, cost) {
+function table(sizes, cost) {
   const known = cost.weight_bytes !== undefined
   const all = known ? { ...cost, parameters: cost.attention_parameters + cost.mlp_parameters + cost.vocabulary_parameters, training_flops: 3n * cost.prompt_flops } : cost
   const rows = ROWS.filter(name => all[name] !== undefined && all[name] !== null).map(name => {
     const short = name.endsWith("bytes") ? bytes(all[name]) : name.endsWith("nanoseconds") ? time(all[name]) : counted(all[name])
-    const share = name === "score_flops" && known ? ` (${filled(words.share, { of: (100 * Number(cost.score_flops) / Number(cost.prompt_flops)).toPrecision(3) })})` : ""
+    const share = name === "score_flops" && known ? ` (${filled(words.share, { share: (100 * Number(cost.score_flops) / Number(cost.prompt_flops)).toPrecision(3) })})` : ""
     return element("tr", [element("th", words.rows[name], { scope: "row" }), element("td", [element("b", short), share, element("small", grouped(all[name]))])], {}, { "data-name": name })
   })
   const { num_heads, num_kv_heads, head_dim } = sizes.kinds.find(kind => kind.sees !== "state") ?? sizes.kinds[0]
@@ -235,15 +236,15 @@ function table(words, sizes, cost) {
 
 const LENGTHS = Array.from({ length: 16 }, (_, i) => 128n * 2n ** BigInt(i))
 
-function charts(words, sizes) {
+function charts(sizes) {
   const costs = LENGTHS.map(tokens => count({ ...sizes, tokens }))
   const per = (cost, flops, i) => Number(flops) / Number(LENGTHS[i] * sizes.batch)
-  const found = [chart(words, words.chart_bytes, sizes.tokens, bytes, 1024, [
+  const found = [chart(words.chart_bytes, sizes.tokens, bytes, 1024, [
     { name: words.lines.cache, style: "mh-line-2", values: costs.map(cost => Number(cost.cache_bytes)) },
     { name: words.lines.weights, style: "mh-line-1", values: costs.map(cost => Number(cost.weight_bytes ?? 0)) },
   ])]
   if (costs[0].prompt_flops === undefined) return found
-  return [chart(words, words.chart_flops, sizes.tokens, counted, 10, [
+  return [chart(words.chart_flops, sizes.tokens, counted, 10, [
     { name: words.lines.scores, style: "mh-line-2", values: costs.map((cost, i) => per(cost, cost.score_flops, i)) },
     { name: words.lines.rest, style: "mh-line-3", values: costs.map((cost, i) => per(cost, cost.prompt_flops - cost.score_flops, i)) },
   ]), ...found]
@@ -257,7 +258,7 @@ const svg = (tag, data, content = []) => {
 }
 
 /** Lines over lengths, both axes logarithmic; each line is named at its end. */
-function chart(words, title, tokens, unit, base, lines) {
+function chart(title, tokens, unit, base, lines) {
   const log = value => Math.log(value) / Math.log(base)
   const shown = lines.filter(line => line.values.some(value => value > 0))
   const logs = shown.flatMap(line => line.values).filter(value => value > 0).map(log)
@@ -291,7 +292,6 @@ function chart(words, title, tokens, unit, base, lines) {
 
 function show(place) {
   const form = place.querySelector("form")
-  const words = JSON.parse(form.dataset.words)
   const [error, noted, more, said] = ["error", "notes", "more", "said"].map(name => place.querySelector(`.mh-calc-${name}`))
   const fold = (title, content) => element("details", [element("summary", title), content])
   const sizesFold = fold(words.sizes, element("div"))
@@ -307,7 +307,7 @@ function show(place) {
   form.querySelector("fieldset").disabled = false
   more.replaceChildren(element("p", [link, lines, reset], { className: "mh-calc-copy" }), sizesFold, machineFold, detailsFold, pythonFold)
   const field = (name, value) =>
-    element("label", [labelOf(words, name), element("input", "", { name, value, autocomplete: "off" }, { inputmode: "text" })])
+    element("label", [labelOf(name), element("input", "", { name, value, autocomplete: "off" }, { inputmode: "text" })])
 
   const fieldsets = texts => {
     const model = modelOf(texts.model)
@@ -318,7 +318,7 @@ function show(place) {
     sizesFold.lastChild.replaceChildren(
       ...model.kinds.map((kind, i) => group(words.sees[kind.sees] + (kind.shared ? words.sees.shared : ""), names.filter(name => name.endsWith(`.${i}`)))),
       group("MLP", names.filter(name => name.startsWith("mlp."))),
-      group(words.model, WHOLE),
+      group(words.form.model, WHOLE),
       element("label", [words.fields.tied, tied]))
     machineFold.lastChild.replaceChildren(...Object.keys(SCALES).map(name => field(name, texts[name])))
   }
@@ -336,12 +336,12 @@ function show(place) {
   }
   const draw = () => {
     if (!detailsFold.open || shownCost === null) return
-    all.replaceChildren(table(words, ...shownCost), ...charts(words, shownCost[0]))
+    all.replaceChildren(table(...shownCost), ...charts(shownCost[0]))
   }
   const refuse = (why, texts) => {
     const { name, parts } = why
-    const size = parts.size === undefined ? {} : { size: grouped(parts.size), other: labelOf(words, parts.other) }
-    error.textContent = filled(words.errors[why.why], { ...parts, ...size, label: labelOf(words, name) })
+    const size = parts.size === undefined ? {} : { size: grouped(parts.size), other: labelOf(parts.other) }
+    error.textContent = filled(words.errors[why.why], { ...parts, ...size, label: labelOf(name) })
     error.hidden = false
     const wrong = form.elements[name]
     wrong.setAttribute("aria-invalid", "true")
@@ -355,7 +355,7 @@ function show(place) {
     const model = modelOf(texts.model)
     place.toggleAttribute("data-uncounted", model.kind === "encoder-decoder")
     if (model.kind === "encoder-decoder") {
-      const none = [words.none, ""]
+      const none = [NONE, ""]
       write({ cache: none, memory: none, prompt: none, rate: none }, words.two)
       shownCost = null
       all.replaceChildren()
@@ -371,11 +371,11 @@ function show(place) {
       const sizes = read(texts)
       const cost = count(sizes)
       shownCost = [sizes, cost]
-      const found = answers(words, sizes, cost, texts)
-      write(found, notes(words, sizes, cost, model))
+      const found = answers(sizes, cost, texts)
+      write(found, notes(sizes, cost, model))
       for (const name of ["tokens", "batch"]) {
         const plain = grouped(sizes[name]).replace(/,/g, "") === texts[name].trim().replace(/,/g, "")
-        form.elements[name].previousSibling.textContent = words[name] + (plain ? "" : ` ${filled(words.read, { of: grouped(sizes[name]) })}`)
+        form.elements[name].previousSibling.textContent = words.form[name] + (plain ? "" : ` = ${grouped(sizes[name])}`)
       }
       code.textContent = cost.weight_bytes === undefined ? "" : python(sizes, deviceOf(texts.device))
       announce(filled(words.says, { cache: found.cache[0], verdict: found.memory[1] || found.memory[0], prompt: found.prompt[0], rate: found.rate[0] }))

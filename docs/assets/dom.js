@@ -8,8 +8,11 @@ export function element(tag, content = "", properties = {}, data = {}) {
   return made
 }
 
-/** The words of the page's language, whose mark may be longer, as zh-Hans. */
-export const wordsOf = words => words[document.documentElement.lang.slice(0, 2)] ?? words.en
+// The build writes what docs/data/words.toml says in the page's language in the place of each wordsOf("table").
+export const punctuation = wordsOf("punctuation")
+
+/** A text with what its curly brackets name. */
+export const filled = (text, parts) => text.replace(/\{(\w+)\}/g, (_, name) => parts[name])
 
 /** Fill every place that a page has for this widget. */
 export const mount = (name, show) =>

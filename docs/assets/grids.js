@@ -3,25 +3,9 @@
 // chooses it: it is there again when the mouse has gone. What `data-grid` holds is
 // from scripts/mhsite/stories/grids.py; a browser test compares the line with Python.
 
-import { MOVES, element, number, products, wordsOf } from "./dom.js"
+import { MOVES, element, filled, number, products, punctuation } from "./dom.js"
 
-const WORDS = {
-  en: {
-    hint: "Point at a cell or tap it; arrow keys work too.",
-    query: word => `query ${word}`, key: word => `key ${word}`, plain: word => word,
-    comma: ", ", colon: ": ", score: "score", weight: "weight", hidden: "hidden by the mask",
-    grid: { score: "Scores: a row for each query, a column for each key", weight: "Weights: a row for each query, a column for each key" },
-    table: "Table whose cells arrow keys reach",
-  },
-  zh: {
-    hint: "指向或点击任意一格，也可以用方向键。",
-    query: word => `查询“${word}”`, key: word => `键“${word}”`, plain: word => `“${word}”`,
-    comma: "，", colon: "：", score: "分数", weight: "注意力权重", hidden: "已被掩码遮住",
-    grid: { score: "分数：每行一个查询，每列一个键", weight: "注意力权重：每行一个查询，每列一个键" },
-    table: "可以用方向键逐格查看的表",
-  },
-}
-const words = wordsOf(WORDS)
+const words = wordsOf("grids")
 const BLANK = "␣"  // for a space, which a figure has no text for
 
 /** A score as the sum of products that it is, divided by √D. */
@@ -35,10 +19,10 @@ export function written(query, key) {
 
 /** What a cell is made of: its vectors' product, if the page has them, and its number. */
 function told({ kind, queries, keys, hidden }, i, j, shown) {
-  const parts = kind === "score" ? [] : [[words[kind], shown].filter(Boolean).join(" ")]
+  const parts = kind === "score" ? [] : [[kind ? words.weight : "", shown].filter(Boolean).join(" ")]
   if (hidden?.[i][j]) parts.push(words.hidden)
   else if (kind) parts.push(`${words.score} ${written(queries[i], keys[j])}`)
-  return parts.filter(Boolean).join(words.comma)
+  return parts.filter(Boolean).join(punctuation.comma)
 }
 
 let hinted = false
@@ -54,9 +38,9 @@ function lineBelow(place) {
     if (!about) return line.replaceChildren(hint)
     const roles = about.kind || about.shape ? ["query", "key"] : ["plain", "plain"]
     const [query, key] = roles.map((role, side) =>
-      element("span", words[role](names[side]), { className: `mh-${role}` }))
+      element("span", filled(words.roles[role], { word: names[side] }), { className: `mh-${role}` }))
     const text = told(about, i, j, shown)
-    line.replaceChildren(query, words.comma, key, text && words.colon + text)
+    line.replaceChildren(query, punctuation.comma, key, text && punctuation.colon + text)
     line.style.minHeight = `${line.offsetHeight}px`  // what stands below moves once at most
   }
 }
@@ -98,7 +82,7 @@ function lightTable(table) {
     next.focus()
   })
   table.setAttribute("role", "grid")
-  table.setAttribute("aria-label", words.grid[about.kind] ?? words.table)
+  table.setAttribute("aria-label", words.labels[about.kind || "table"])
   scroll.removeAttribute("tabindex")  // its cells can be reached instead
   rows[0][1].tabIndex = 0
 }

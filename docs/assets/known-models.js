@@ -1,23 +1,9 @@
 // The table of known models: a field filters its rows, headings sort them, and the address keeps both.
 // In the figures each mark is a link to its model's row; who points at marks reads their models' names.
 
-import { element, wordsOf } from "./dom.js"
+import { element, filled, punctuation } from "./dom.js"
 
-const WORDS = {
-  en: {
-    filter: "Filter by name, family or kind, such as",
-    count: (shown, all) => `${shown} of ${all} models`,
-    hint: "Point at a mark or tap it; arrow keys work too. A click leads to its row.",
-    comma: ", ",
-  },
-  zh: {
-    filter: "按名称、系列或种类筛选，例如",
-    count: (shown, all) => `显示 ${shown} / ${all} 个模型`,
-    hint: "指向或点击任意一个标记，也可以用方向键；点击可跳到表中那一行。",
-    comma: "、",
-  },
-}
-const words = wordsOf(WORDS)
+const words = wordsOf("known-models")
 const UNSORTED = ["layers-see", "also", "source"]
 const NEAR = 16  // pixels between a pointer and a mark
 
@@ -53,7 +39,7 @@ function show() {
     const text = `${row.textContent} ${row.querySelector(".mh-model").dataset.is}`.toLowerCase()
     row.hidden = !asked.every(word => text.includes(word))
   }
-  count.textContent = words.count(rows.filter(row => !row.hidden).length, rows.length)
+  count.textContent = filled(words.count, { shown: rows.filter(row => !row.hidden).length, all: rows.length })
   const [sign, name] = state.sort.startsWith("-") ? [-1, state.sort.slice(1)] : [1, state.sort]
   const column = names.indexOf(name)
   headings.forEach((heading, i) => {
@@ -123,7 +109,7 @@ function nameMarks(svg) {
     chosen = mark
     marks.forEach(each => each.classList.toggle("mh-chosen", here.includes(each)))
     const names = here.map(each => document.getElementById(rowOf(each)).textContent)
-    line.textContent = [...new Set(names)].join(words.comma)
+    line.textContent = [...new Set(names)].join(punctuation.list_comma)
   }
   const nearest = ({ clientX, clientY }) => {
     const far = new Map(marks.map(mark => [mark, distance(mark, clientX, clientY)]))

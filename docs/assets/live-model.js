@@ -1,7 +1,7 @@
 // The trained model of the page live-model.md on what the reader types: losses, maps of all heads, what comes next.
 // The model itself is model.js. With the option small it only completes a name, with its heads and without, on the home page.
 
-import { MOVES, asked, element, keep, mount, teller, wordsOf } from "./dom.js"
+import { MOVES, asked, element, filled, keep, mount, punctuation, teller } from "./dom.js"
 import { copier, draw, encode, forwardInTurns, losses, mean, random, read, softmax } from "./model.js"
 
 const FILE = new URL("../data/live-model/model.bin", import.meta.url)
@@ -10,50 +10,7 @@ const AT_ONCE = 40
 const PACE = 90  // milliseconds a character
 const EXPECTED = 8  // next characters that have a bar
 const CELL = 11  // the least width of a map's cell, in pixels, so that its letter can be read
-const WORDS = {
-  en: {
-    loading: "The model loads …", failed: "The model’s weights can’t be loaded: ", offline: "no connection", again: "Try again",
-    text: "Your text", other: "Another sentence, to paste from", temperature: "temperature", seed: "seed", write: "continue", stop: "stop", reset: "reset", play: "complete it",
-    named: "A name that it has never read", name: "Tavrik", given: 3, begin: name => `‘${name.join("")} is here,’ said the King. ‘Oh, ${name.slice(0, 3).join("")}`,
-    ready: "The model is fetched when you press the button.",
-    completed: (whole, without) => `All heads: “${whole}”. Without the heads of layer 2: “${without}”.`,
-    empty: "Type something: the model needs a character to read.",
-    loss: (all, now) => now === null ? `Mean loss ${all}` : `Mean loss ${now}; with all heads ${all}`,
-    noLoss: "No loss yet: the first character has nothing before it.",
-    seen: (seen, all) => `The model sees the last ${seen} of ${all} characters.`,
-    unknown: some => `Not in its vocabulary, so it sees a blank instead: ${some}`,
-    at: (letter, loss) => `“${letter}”: loss ${loss}`, first: letter => `“${letter}”: the first, no loss`, blank: letter => `“${letter}”: a blank for the model, no loss`,
-    looks: (head, letter, found) => `Head ${head} at “${letter}”: ${found}`, off: " (switched off)",
-    takes: (weight, letter, back) => `${weight} on “${letter}” (${back ? `${back} back` : "itself"})`,
-    next: letter => `After “${letter}”, the model expects`, actual: "what came", heads: "Heads", layer: n => `layer ${n}`,
-    head: name => `head ${name}`, show: name => `show head ${name}`, on: name => `head ${name} on`, all: "all on",
-    effect: "Below each map: its switch, and by how much the mean loss of your text rises without this head alone (below zero: it falls). A head that is off gives zeros or, if there is another sentence, what it finds there at the same place.",
-    map: head => `Head ${head}: characters that look, from top to bottom; at which, from left to right. Arrow keys move.`,
-    marks: name => `Under the letters: where head ${name} looks from the last one.`,
-    window: count => `The map shows ${count} characters; it moves with the chosen one.`, comma: ", ",
-  },
-  zh: {
-    loading: "正在加载模型……", failed: "模型的权重无法加载：", offline: "没有网络连接", again: "重试",
-    text: "输入文字", other: "另一句话，用来粘贴", temperature: "温度", seed: "随机种子", write: "续写", stop: "停止", reset: "还原", play: "补全",
-    named: "输入一句五言诗", name: "青鸟过寒江", given: 2, begin: name => `${name.join("")}，${name.slice(0, 2).join("")}`,
-    ready: "按下按钮才会下载模型。",
-    completed: (whole, without) => `所有头都打开：“${whole}”。关掉第 2 层的头：“${without}”。`,
-    empty: "请输入文字：模型至少要读到一个字。",
-    loss: (all, now) => now === null ? `平均损失 ${all}` : `平均损失 ${now}；所有头都打开时 ${all}`,
-    noLoss: "还没有损失：第一个字前面什么也没有。",
-    seen: (seen, all) => `模型只看到 ${all} 个字符中的最后 ${seen} 个。`,
-    unknown: some => `词表里没有，模型看到的是空白：${some}`,
-    at: (letter, loss) => `“${letter}”：损失 ${loss}`, first: letter => `“${letter}”：第一个字，没有损失`, blank: letter => `“${letter}”：对模型是空白，没有损失`,
-    looks: (head, letter, found) => `头 ${head} 在“${letter}”处：${found}`, off: "（已关闭）",
-    takes: (weight, letter, back) => `“${letter}”${back ? `（往前 ${back} 位）` : "（自身）"} ${weight}`,
-    next: letter => `“${letter}”之后，模型预测`, actual: "实际", heads: "注意力头", layer: n => `第 ${n} 层`,
-    head: name => `头 ${name}`, show: name => `显示头 ${name}`, on: name => `打开头 ${name}`, all: "全部打开",
-    effect: "每张图下面是开关，以及只关掉这个头时，这段文字的平均损失增加多少（负数表示减少）。关掉的头输出零；如果填了另一句话，就输出它在那句话同一位置上得到的内容。",
-    map: head => `头 ${head}：从上到下是发出查询的字，从左到右是被看的字。可用方向键移动。`,
-    marks: name => `字下面的标记：头 ${name} 从最后一个字看向哪里。`,
-    window: count => `图中显示 ${count} 个字符，随选中的字移动。`, comma: "，",
-  },
-}
+const words = wordsOf("live-model")
 const SHOWN = { " ": "␣", "\n": "↵" }
 const shown = letter => SHOWN[letter] ?? letter
 const LIKE = { "'": "’", ",": "，", ".": "。", "?": "？", "!": "！" }  // what a keyboard has, where the vocabulary has the other
@@ -85,17 +42,17 @@ export async function following(model, text, off, temperature, next) {
 }
 
 /** Why it could not be loaded, for a reader. */
-const reason = (words, { message }) => words.failed + (/^\d+$/.test(message) ? message : words.offline)
+const reason = ({ message }) => words.failed + (/^\d+$/.test(message) ? message : words.offline)
 
 /** Fill a place as soon as the model is there, or say why it isn't. */
-async function withModel(place, words, show) {
+async function withModel(place, show) {
   place.replaceChildren(element("p", words.loading, {}, { role: "status" }))
   try {
     show(await load())
   } catch (error) {
     const again = element("button", words.again, { type: "button", className: "md-button" })
-    again.addEventListener("click", () => withModel(place, words, show))
-    place.replaceChildren(element("p", reason(words, error), {}, { role: "alert" }), again)
+    again.addEventListener("click", () => withModel(place, show))
+    place.replaceChildren(element("p", reason(error), {}, { role: "alert" }), again)
   }
 }
 
@@ -132,7 +89,6 @@ function writer(now, next, show, changed) {
 }
 
 function show(place, model) {
-  const words = wordsOf(WORDS)
   const names = Array.from({ length: model.layers * model.heads }, (_, i) => `${Math.floor(i / model.heads) + 1}.${(i % model.heads) + 1}`)
   const off = new Set()
   const opening = [...model.example].length - 1  // the character that is chosen at first
@@ -170,9 +126,9 @@ function show(place, model) {
   const expected = element("table", "", { className: "mh-expected" })
   const cards = names.map((name, i) => {
     const canvas = element("canvas")
-    const choose = element("button", canvas, { type: "button" }, { "aria-label": words.show(name) })
+    const choose = element("button", canvas, { type: "button" }, { "aria-label": filled(words.show, { head: name }) })
     choose.addEventListener("click", () => { head = i; render(); remember() })
-    const box = element("input", "", { type: "checkbox", name: `head-${name}`, checked: true }, { "aria-label": words.on(name) })
+    const box = element("input", "", { type: "checkbox", name: `head-${name}`, checked: true }, { "aria-label": filled(words.on, { head: name }) })
     box.addEventListener("change", () => { box.checked ? off.delete(name) : off.add(name); update(); remember() })
     const effect = element("output")
     const card = element("div", [choose, element("label", [box, " ", name, " ", effect])], { className: "mh-head-card" })
@@ -207,9 +163,10 @@ function show(place, model) {
     state = { letters, ids, ...now, losses: losses(now.logits, ids), whole: mean(losses(whole.logits, ids)) }
     const unknown = [...new Set(letters.filter((_, i) => ids[i] === model.letters.length))]
     said.textContent = [
-      state.whole === null ? words.noLoss : words.loss(digits(state.whole), off.size ? digits(mean(state.losses)) : null),
-      count > letters.length ? words.seen(letters.length, count) : "",
-      unknown.length ? words.unknown(unknown.map(shown).join(" ")) : "",
+      state.whole === null ? words.no_loss
+        : filled(off.size ? words.loss_now : words.loss, { all: digits(state.whole), now: digits(mean(state.losses)) }),
+      count > letters.length ? filled(words.seen, { seen: letters.length, all: count }) : "",
+      unknown.length ? filled(words.unknown, { letters: unknown.map(shown).join(" ") }) : "",
     ].filter(Boolean).join(" · ")
     const color = getComputedStyle(place).getPropertyValue("--mh-weights")
     cards.forEach(({ canvas }, i) => paint(canvas, color, state.weights[Math.floor(i / model.heads)][i % model.heads], 0))
@@ -245,7 +202,8 @@ function show(place, model) {
     drawStrip(letters, ids, place_, row[place_])
     const loss = state.losses[place_]
     const letter = shown(letters[place_])
-    about.textContent = loss !== null ? words.at(letter, digits(loss)) : ids[place_] === model.letters.length ? words.blank(letter) : words.first(letter)
+    const wording = loss !== null ? words.at : ids[place_] === model.letters.length ? words.blank : words.first
+    about.textContent = filled(wording, { letter, loss: loss !== null && digits(loss) })
     drawExpected(letter, softmax(logits[place_]), letters[place_ + 1])
     drawMap(letters, row, place_)
     if (!pointed && !writing.isOn()) tell([said, about, expected.rows[0]].map(each => each.textContent).join(" · "))
@@ -270,7 +228,7 @@ function show(place, model) {
       each.setAttribute("aria-pressed", i === place_)
       each.tabIndex = i === place_ ? 0 : -1
       const letter = shown(letters[i])
-      each.title = loss === null ? letter : words.at(letter, digits(loss))
+      each.title = loss === null ? letter : filled(words.at, { letter, loss: digits(loss) })
       each.setAttribute("aria-label", each.title)
     })
   }
@@ -286,7 +244,7 @@ function show(place, model) {
   function drawExpected(letter, chances, came) {
     const order = [...chances.keys()].sort((a, b) => chances[b] - chances[a]).slice(0, EXPECTED)
     expected.replaceChildren(
-      element("caption", words.next(letter)),
+      element("caption", filled(words.next, { letter })),
       element("tbody", order.map(i => element("tr", [
         element("th", shown(model.letters[i]), { scope: "row" }),
         element("td", element("span", "", {}, { style: `width: ${(100 * chances[i]).toFixed(1)}%` })),
@@ -307,14 +265,16 @@ function show(place, model) {
       element("span", shown(letter), { className: start + i === place_ ? "mh-now" : "" }))))
     mark.style.top = `${(100 * (place_ - start)) / count}%`
     mark.style.height = `${100 / count}%`
-    title.textContent = words.head(name) + (off.has(name) ? words.off : "")
+    title.textContent = filled(words.head, { head: name }) + (off.has(name) ? words.off : "")
     const best = [...row[place_].keys()].sort((a, b) => row[place_][b] - row[place_][a]).slice(0, 3)
     const at = pointed?.[1] ?? key
     const seenBy = at !== null && at <= place_ ? [at] : best.filter(j => row[place_][j] >= 0.05)
-    const found = seenBy.map(j => words.takes(digits(row[place_][j]), shown(letters[j]), place_ - j)).join(words.comma)
-    about.textContent += ` · ${words.looks(name, shown(letters[place_]), found)}`
-    map.setAttribute("aria-label", words.map(name))
-    partial.textContent = count < letters.length ? words.window(count) : ""
+    const found = seenBy.map(j => filled(j === place_ ? words.takes_itself : words.takes, {
+      weight: digits(row[place_][j]), letter: shown(letters[j]), back: place_ - j,
+    })).join(punctuation.comma)
+    about.textContent += ` · ${filled(words.looks, { head: name, letter: shown(letters[place_]), found })}`
+    map.setAttribute("aria-label", filled(words.map, { head: name }))
+    partial.textContent = count < letters.length ? filled(words.window, { count }) : ""
   }
   const cellAt = event => {
     const box = map.getBoundingClientRect()
@@ -392,7 +352,7 @@ function show(place, model) {
   }
   form.addEventListener("submit", event => event.preventDefault())
   const rows = Array.from({ length: model.layers }, (_, n) => element("div", [
-    element("span", words.layer(n + 1)), ...cards.slice(n * model.heads, (n + 1) * model.heads).map(each => each.card),
+    element("span", filled(words.layer, { number: n + 1 })), ...cards.slice(n * model.heads, (n + 1) * model.heads).map(each => each.card),
   ], { className: "mh-head-row" }))
   place.replaceChildren(
     form, said, strip, about,
@@ -423,7 +383,6 @@ function paint(canvas, color, rows, start, count = rows.length) {
 
 /** The home page: the model is fetched when the reader asks it to complete a name, with all heads and then without layer 2. */
 function showSmall(place) {
-  const words = wordsOf(WORDS)
   const field = element("input", "", { type: "text", name: "name", value: words.name, maxLength: 12, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const press = element("button", words.play, { type: "submit", className: "md-button" })
   const form = element("form", [element("label", [words.named, field], { className: "mh-wide" }), press])
@@ -431,7 +390,7 @@ function showSmall(place) {
   const said = element("p", words.ready, { className: "mh-said" }, { role: "status" })
   place.replaceChildren(form, lines[0], lines[1], said)
   const name = () => [...field.value.trim() || words.name]
-  const begun = () => words.begin(name())
+  const begun = () => filled(words.begin, { name: name().join(""), start: name().slice(0, words.given).join("") })
   const write = (line, letters, from, row = []) => line.replaceChildren(...letters.map((letter, i) => {
     const made = element("span", letter === "\n" ? "↵" : letter, { className: i < from ? "" : "mh-new" })
     made.style.setProperty("--weight", (row[i] ?? 0).toFixed(3))
@@ -447,7 +406,7 @@ function showSmall(place) {
     try {
       await complete(await load())
     } catch (error) {
-      said.textContent = reason(words, error)
+      said.textContent = reason(error)
     }
     press.disabled = field.disabled = false
   })
@@ -467,17 +426,16 @@ function showSmall(place) {
       }
       made.push([...text].slice([...start].length).join(""))
     }
-    said.textContent = words.completed(...made)
+    said.textContent = filled(words.completed, { whole: made[0], without: made[1] })
   }
 }
 
 mount("live-model", place => {
   if (place.dataset.option === "small") return showSmall(place)
-  const words = wordsOf(WORDS)
   const near = new IntersectionObserver(entries => {
     if (!entries.some(entry => entry.isIntersecting)) return
     near.disconnect()
-    withModel(place, words, model => show(place, model))
+    withModel(place, model => show(place, model))
   }, { rootMargin: "600px" })
   place.replaceChildren(element("p", words.loading))
   near.observe(place)

@@ -1,15 +1,8 @@
 // The online softmax, one score at a time. A browser test compares steps() with Python.
 
-import { asked, element, keep, mount, numberIn, teller, wordsOf } from "./dom.js"
+import { asked, element, filled, keep, mount, numberIn, teller } from "./dom.js"
 
-const WORDS = {
-  en: { scores: "scores", step: "step", back: "back", reset: "reset",
-        columns: ["score s", "maximum m", "old sum × factor", "+ new term", "= sum ℓ"],
-        done: "weights", told: (n, largest, sum) => `step ${n}: maximum ${largest}, sum ${sum}` },
-  zh: { scores: "分数", step: "下一步", back: "上一步", reset: "还原",
-        columns: ["分数 s", "最大值 m", "旧的和 × 系数", "+ 新的一项", "= 和 ℓ"],
-        done: "注意力权重", told: (n, largest, sum) => `第 ${n} 步：最大值 ${largest}，和 ${sum}` },
-}
+const words = wordsOf("online-softmax")
 const SCORES = [1, 3, 2, 5, 4]
 
 /** What each step computes: the largest score so far, and the sum of exponentials in its units. */
@@ -28,7 +21,6 @@ export function steps(scores) {
 const digits = x => x.toFixed(4).replace("-", "−")
 
 mount("online-softmax", place => {
-  const words = wordsOf(WORDS)
   const query = asked()
   const given = (query.get("scores") ?? "").split(",").map(Number)
   let scores = given.length === SCORES.length && given.every(Number.isFinite) ? given : SCORES
@@ -36,7 +28,7 @@ mount("online-softmax", place => {
   const fields = SCORES.map((score, i) => element("input", "",
     { type: "number", step: "any", defaultValue: score, value: scores[i] }, { "aria-label": `${words.scores} ${i + 1}` }))
   const button = (name, properties, by) => {
-    const made = element("button", words[name], { className: "md-button", ...properties })
+    const made = element("button", words.buttons[name], { className: "md-button", ...properties })
     if (by) made.addEventListener("click", () => { done += by; update(); remember() })
     return made
   }
@@ -62,9 +54,9 @@ mount("online-softmax", place => {
       element("tbody", rows.map(row => element("tr", row.map(cell => element("td", String(cell)))))),
     ], { className: "mh-table" }, { "aria-label": words.scores })
     const weights = scores.map(score => digits(Math.exp(score - last.largest) / last.total))
-    const end = done === all.length ? [element("p", `${words.done}: ${weights.join("  ")}`)] : []
+    const end = done === all.length ? [element("p", `${words.weights}: ${weights.join("  ")}`)] : []
     result.replaceChildren(table, ...end)
-    tell([words.told(done, last.largest, digits(last.total)), ...end.map(each => each.textContent)].join("; "))
+    tell([filled(words.told, { step: done, largest: last.largest, sum: digits(last.total) }), ...end.map(each => each.textContent)].join("; "))
   }
   const remember = () => keep({ scores: String(scores) === String(SCORES) ? null : scores, step: done === 1 ? null : done })
   form.addEventListener("input", update)

@@ -1,30 +1,17 @@
 // The picture of the home page: word after word, what two heads take from the words before. It plays once
 // and rests at "they"; what is chosen stays, and a line says its numbers.
 
-import { asked, element, keep, mount, wordsOf } from "./dom.js"
-import { SENTENCE, attend, heads, sentence } from "./sentence.js"
+import { asked, element, filled, keep, mount, punctuation } from "./dom.js"
+import { attend, heads, sentence, words } from "./sentence.js"
 
-const WORDS = {
-  en: {
-    again: "play again", quoted: "*", colon: ": ", semicolon: "; ", stop: "",
-    choose: "Choose a word:", itself: "itself",
-    most: (head, weight, word) => `${head} puts ${weight} of its weight on ${word}`,
-    each: (head, weight) => `${head} puts ${weight} on each word so far`,
-  },
-  zh: {
-    again: "再放一遍", quoted: "“*”", colon: "：", semicolon: "；", stop: "。",
-    choose: "点一个词看看：", itself: "自己",
-    most: (head, weight, word) => `${head} 对${word}的权重是 ${weight}`,
-    each: (head, weight) => `${head} 对到此为止的每个词的权重都是 ${weight}`,
-  },
-}
+const texts = wordsOf("reading")
 const THEY = 4
 const STEP = 1100  // milliseconds: the whole plays in less than five seconds
 
 mount("reading", place => {
   const results = heads().map(head => attend(head))
-  const [words, texts] = [wordsOf(SENTENCE), wordsOf(WORDS)]
-  const quoted = word => texts.quoted.replace("*", word)
+  const headName = h => filled(words.head, { head: h + 1 })
+  const quoted = word => filled(texts.quoted, { word })
   let timer = null
 
   /** What each head takes most from, in one line. */
@@ -32,10 +19,10 @@ mount("reading", place => {
     const parts = results.map(({ weights }, h) => {
       const row = weights[word].slice(0, word + 1)
       const most = row.indexOf(Math.max(...row))
-      if (word && row[most] - Math.min(...row) < 0.005) return texts.each(words.head(h + 1), row[most].toFixed(2))
-      return texts.most(words.head(h + 1), row[most].toFixed(2), most === word ? texts.itself : quoted(words.words[most]))
+      if (word && row[most] - Math.min(...row) < 0.005) return filled(texts.each, { head: headName(h), weight: row[most].toFixed(2) })
+      return filled(texts.most, { head: headName(h), weight: row[most].toFixed(2), word: most === word ? texts.itself : quoted(words.words[most]) })
     })
-    return quoted(words.words[word]) + texts.colon + parts.join(texts.semicolon) + texts.stop
+    return quoted(words.words[word]) + punctuation.colon + parts.join(punctuation.semicolon) + texts.end
   }
   const said = element("p", "", {}, { role: "status" })
   const show = word => {
@@ -44,7 +31,7 @@ mount("reading", place => {
     said.textContent = told(word)
   }
   const rest = word => { clearInterval(timer); timer = null; show(word) }
-  const line = sentence(words, word => { rest(word); keep({ word: word === THEY ? null : word + 1 }) })
+  const line = sentence(word => { rest(word); keep({ word: word === THEY ? null : word + 1 }) })
   const play = () => {
     let word = 0
     clearInterval(timer)
@@ -54,7 +41,7 @@ mount("reading", place => {
   const again = element("button", texts.again, { type: "button", className: "md-button" })
   again.addEventListener("click", () => { keep({ word: null }); play() })
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches
-  const names = [1, 2].map(h => element("span", words.head(h), { className: `mh-head-${h}` }))
+  const names = [0, 1].map(h => element("span", headName(h), { className: `mh-head-${h + 1}` }))
   const picture = document.querySelector("figure svg")
   place.setAttribute("role", "group")
   place.setAttribute("aria-label", picture.getAttribute("aria-label"))

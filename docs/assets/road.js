@@ -1,9 +1,9 @@
 // Which pages of the road were read to their end: kept in this browser alone, for both languages.
 
-import { element, wordsOf } from "./dom.js"
+import { element } from "./dom.js"
 
 const KEY = "mhattn-read"
-const READ = { en: " (read)", zh: "（已读）" }
+const words = wordsOf("road")
 const name = path => path.split("/").at(-2)
 
 function kept() {
@@ -19,7 +19,7 @@ function tick() {
   for (const link of document.querySelectorAll(".mh-road a:not(.mh-read), ol.mh-cards a:not(.mh-read)"))
     if (read.has(name(link.pathname))) {
       link.classList.add("mh-read")
-      link.append(element("span", wordsOf(READ), { className: "mh-told" }))
+      link.append(element("span", words.read, { className: "mh-told" }))
     }
 }
 

@@ -3,10 +3,8 @@
 
 {
   const [WARM, BUSY, FAILED] = [4, 5, 6] // messages of docs/assets/search.js
-  const WORDS = {
-    en: { [BUSY]: "Loading the index …", [FAILED]: "The index could not be loaded." },
-    zh: { [BUSY]: "正在加载索引……", [FAILED]: "索引加载失败。" },
-  }[document.documentElement.lang.slice(0, 2)]
+  const words = wordsOf("search-field")
+  const states = { [BUSY]: words.loading, [FAILED]: words.failed }
   const field = document.querySelector("[data-md-component=search-query]")
   const said = document.querySelector(".md-search-result__meta")
   said.setAttribute("role", "status")
@@ -16,7 +14,7 @@
     field.addEventListener("focus", warm)
     if (document.activeElement === field) warm()
     worker.addEventListener("message", ({ data: { type } }) => {
-      if (WORDS[type]) said.textContent = WORDS[type]
+      if (states[type]) said.textContent = states[type]
     })
   }
   window.Worker = class extends Worker {

@@ -2,30 +2,9 @@
 // With the option one-head it is the first alone, and there is less to set; with mask, its mask as well.
 // A browser test compares attend() with Python.
 
-import { MOVES, asked, element, keep, mount, number, numberIn, products, teller, wordsOf } from "./dom.js"
+import { MOVES, asked, element, filled, keep, mount, number, numberIn, products, punctuation, teller } from "./dom.js"
 
-export const SENTENCE = {
-  en: {
-    words: ["black", "cats", "love", "Mia", "they", "purr"],
-    features: ["animal", "person", "plural", "dark"], asked: ["animal", "person", "plural", "action"], semicolon: "; ",
-    head: h => `head ${h}`, query: (h, word) => `head ${h}: query of ${word}`, key: (h, word) => `head ${h}: key of ${word}`,
-    takes: word => `${word} takes`, temperature: "temperature", causal: "hide later words",
-    hidden: "hidden: it comes later", weight: "weight", reset: "reset", comma: ", ", colon: ": ",
-    asks: word => `query ${word}`, offers: word => `key ${word}`,
-    hint: "Choose a word, or a cell of a table: by a click, a tap or arrow keys. Pointing at a cell only shows its sum.",
-    alone: { head: () => "attention", query: (_, word) => `query of ${word}`, key: (_, word) => `key of ${word}` },
-  },
-  zh: {
-    words: ["黑", "猫", "喜欢", "米娅", "它们", "打呼噜"],
-    features: ["动物", "人", "复数", "黑色"], asked: ["动物", "人", "复数", "动作"], semicolon: "；",
-    head: h => `头 ${h}`, query: (h, word) => `头 ${h}：“${word}”的查询`, key: (h, word) => `头 ${h}：“${word}”的键`,
-    takes: word => `“${word}”取到`, temperature: "温度", causal: "遮住后面的词",
-    hidden: "遮住了：它在后面", weight: "注意力权重", reset: "还原", comma: "，", colon: "：",
-    asks: word => `查询“${word}”`, offers: word => `键“${word}”`,
-    hint: "点一个词，或点表中的一格（也可以用方向键）。鼠标指到的格子，只显示它的算式。",
-    alone: { head: () => "注意力", query: (_, word) => `“${word}”的查询`, key: (_, word) => `“${word}”的键` },
-  },
-}
+export const words = wordsOf("sentence")
 
 const PLACES = [[2, 1], [1, 2], [-1, 2], [-2, 1], [-2, -1], [-1, -2]]
 const KEYS = [[0, 0, 0, 0], [1, 0, 1, 0], [0, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1]]
@@ -83,7 +62,7 @@ export function strip(head) {
 }
 
 /** A button for each word, between a strip for each head, of which there are one or two. */
-export function sentence(words, choose, count = 2) {
+export function sentence(choose, count = 2) {
   const strips = [strip(0), strip(1)].slice(0, count)
   const buttons = words.words.map((word, i) => {
     const button = element("button", word, { type: "button" })
@@ -111,11 +90,11 @@ const SIDES = { q: "queries", k: "keys" }  // in the address, q1.5=0,4,0,0 is th
 function show(place) {
   const count = place.dataset.option ? 1 : 2
   const isCausal = place.dataset.option !== "one-head"
-  const words = { ...wordsOf(SENTENCE), ...(count === 1 && wordsOf(SENTENCE).alone) }
+  const { head: headName, query: queryName, key: keyName } = count === 1 ? words.alone : words
   const start = () => ({ head: 0, word: 4, key: 1, heads: heads().slice(0, count) })
   let state = start()
 
-  const line = sentence(words, word => choose({ word }), count)
+  const line = sentence(word => choose({ word }), count)
   const slider = element("input", "", { type: "range", min: -1, max: 1, step: 0.05, defaultValue: 0, name: "temperature" })
   const degrees = element("span")
   const causal = element("input", "", { type: "checkbox", defaultChecked: isCausal, name: "causal" })
@@ -125,7 +104,7 @@ function show(place) {
     element("button", words.reset, { type: "reset", className: "md-button" }),
   ])
   const tables = state.heads.map((_, head) =>
-    weightTable(words, head, (word, key) => choose({ head, word, key }), (word, key) => mark({ head, word, key })))
+    weightTable(filled(headName, { head: head + 1 }), head, (word, key) => choose({ head, word, key }), (word, key) => mark({ head, word, key })))
   const editors = Object.values(SIDES).map(side => editor(side, numbers => {
     const { head, word, key } = state
     const before = weights()[word]
@@ -152,13 +131,13 @@ function show(place) {
     const degree = 10 ** Number(slider.value)
     const divided = degree === 1 ? "2" : `(2 · ${number(degree)})`
     const names = [
-      ...(count === 2 ? [words.head(head + 1), words.comma] : []),
-      element("span", words.asks(words.words[word]), { className: "mh-query" }), words.comma,
-      element("span", words.offers(words.words[key]), { className: "mh-key" }), words.colon,
+      ...(count === 2 ? [filled(headName, { head: head + 1 }), punctuation.comma] : []),
+      element("span", filled(words.asks, { word: words.words[word] }), { className: "mh-query" }), punctuation.comma,
+      element("span", filled(words.offers, { word: words.words[key] }), { className: "mh-key" }), punctuation.colon,
     ]
     const weight = `${words.weight} ${two(results[head].weights[word][key])}`
     sum.replaceChildren(...names, score === null ? words.hidden
-      : `(${products(query, found)}) / ${divided} = ${number(score)}${words.semicolon}${weight}`)
+      : `(${products(query, found)}) / ${divided} = ${number(score)}${punctuation.semicolon}${weight}`)
     return sum.textContent
   }
 
@@ -170,12 +149,12 @@ function show(place) {
     line.update(word, results)
     tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
     const names = head === 0 ? words.asked : ["→", "↑", "", ""]
-    editors[0].update(words.query(head + 1, words.words[word]), state.heads[head].queries[word], names)
-    editors[1].update(words.key(head + 1, words.words[key]), state.heads[head].keys[key], names)
+    editors[0].update(filled(queryName, { head: head + 1, word: words.words[word] }), state.heads[head].queries[word], names)
+    editors[1].update(filled(keyName, { head: head + 1, word: words.words[key] }), state.heads[head].keys[key], names)
     tell(mark(state))
     const rows = results.map(({ outputs }, h) => element("tr", [
-      element("th", words.head(h + 1), { scope: "row" }), ...outputs[word].map(x => element("td", two(x)))]))
-    const header = [words.takes(words.words[word]), ...words.features]
+      element("th", filled(headName, { head: h + 1 }), { scope: "row" }), ...outputs[word].map(x => element("td", two(x)))]))
+    const header = [filled(words.takes, { word: words.words[word] }), ...words.features]
     taken.replaceChildren(
       element("thead", element("tr", header.map(name => element("th", name, { scope: "col" })))),
       element("tbody", rows))
@@ -228,7 +207,7 @@ function show(place) {
 }
 
 /** Weights, queries down and keys across; a click or arrow keys choose a cell, a mouse that passes marks it. */
-function weightTable(words, head, choose, mark) {
+function weightTable(name, head, choose, mark) {
   const cells = words.words.map((_, i) => words.words.map((_, j) => {
     const cell = element("td", "", {}, { tabindex: -1 })
     cell.addEventListener("pointerenter", event => event.pointerType === "mouse" && mark(i, j))
@@ -247,7 +226,7 @@ function weightTable(words, head, choose, mark) {
   const rows = cells.map((row, i) =>
     element("tr", [element("th", words.words[i], { scope: "row" }), ...row]))
   const place = element("table", [
-    element("caption", words.head(head + 1)),
+    element("caption", name),
     element("thead", element("tr", [element("td"), ...names])), element("tbody", rows),
   ], { className: `mh-weights-table mh-head-${head + 1}` }, { role: "grid" })
   const each = act => cells.forEach((row, i) => row.forEach((cell, j) => act(cell, i, j)))

@@ -1,22 +1,9 @@
 // What mhattn.inside.tracing.trace says of MultiHeadAttention, for sizes that the reader sets.
 // trace() below is arithmetic on shapes and strides; a browser test compares it with Python's.
 
-import { asked, element, keep, mount, numberIn, teller, wordsOf } from "./dom.js"
+import { asked, element, filled, keep, mount, numberIn, teller } from "./dom.js"
 
-const WORDS = {
-  en: { step: "step", axes: "axes", shape: "shape", stride: "stride", memory: "memory",
-        own: "own", view: name => `view of ${name}`, same: "The same in Python: ", reset: "reset",
-        more: "more: other keys, shared heads, strides", strides: "show strides and memory", steps: "steps",
-        whole: name => `${name}: a whole number, please.`, least: (name, least) => `${name}: ${least} or more, please.`,
-        cut: (size, count) => `${size} numbers can’t be cut into ${count} equal heads.`,
-        share: (heads, count) => `${heads} query heads can’t share ${count} key-value heads evenly.` },
-  zh: { step: "步骤", axes: "各维", shape: "形状", stride: "步幅", memory: "内存",
-        own: "自有", view: name => `${name} 的视图`, same: "用 Python 写：", reset: "还原",
-        more: "更多：另一组键、共享的头、步幅", strides: "显示步幅和内存", steps: "各步骤",
-        whole: name => `${name} 请填整数。`, least: (name, least) => `${name} 至少是 ${least}。`,
-        cut: (size, count) => `${size} 个数切不成 ${count} 个一样大的头。`,
-        share: (heads, count) => `${heads} 个查询头不能平均共用 ${count} 个键值头。` },
-}
+const words = wordsOf("shape-tracer")
 
 // Arguments in Python's names, with their symbols; what may be left empty has a default.
 const FIELDS = [
@@ -29,25 +16,25 @@ const FIELDS = [
   { name: "head_dim", symbol: "D", value: null },
 ]
 
-/** What Python says, and what the page says: the name of its words, and what they are about. */
+/** What Python says, and what the page says: which of its words, and what is put into them. */
 class ArgumentError extends Error {
-  constructor(message, ...told) {
+  constructor(message, why, parts) {
     super(message)
-    this.told = told
+    Object.assign(this, { why, parts })
   }
 }
 
 function atLeast(name, number, least) {
   if (!Number.isInteger(number)) {
     const type = number === null ? "NoneType" : "float"
-    throw new ArgumentError(`${name} must be an integer, got ${type}`, "whole", name)
+    throw new ArgumentError(`${name} must be an integer, got ${type}`, "whole", { name })
   }
-  if (number < least) throw new ArgumentError(`${name} must be at least ${least}, got ${number}`, "least", name, least)
+  if (number < least) throw new ArgumentError(`${name} must be at least ${least}, got ${number}`, "least", { name, least })
 }
 
-function divides(name, number, what, size, word) {
+function divides(name, number, what, size, why) {
   if (number < 1 || size % number) {
-    throw new ArgumentError(`${name} must divide ${what}, ${size}, got ${number}`, word, size, number)
+    throw new ArgumentError(`${name} must divide ${what}, ${size}, got ${number}`, why, { size, count: number })
   }
 }
 
@@ -99,11 +86,11 @@ export function trace(settings) {
   if (settings.key_len !== null) inputs.push(["key", "B S E", [batch, settings.key_len, embed_dim]])
   const small = ["batch", "query_len", "key_len"].find(name => settings[name] !== null && settings[name] < 1)
   if (inputs.flat(2).some(size => size < 0)) {
-    throw new ArgumentError("zeros: Dimension size must be non-negative.", "least", small, 1)
+    throw new ArgumentError("zeros: Dimension size must be non-negative.", "least", { name: small, least: 1 })
   }
   for (const [name, axes, shape] of inputs) {
     if (shape.includes(0)) {
-      throw new ArgumentError(`${name} must not be empty, got shape ${tuple(shape)}`, "least", small, 1)
+      throw new ArgumentError(`${name} must not be empty, got shape ${tuple(shape)}`, "least", { name: small, least: 1 })
     }
     add(name, axes, shape)
   }
@@ -145,7 +132,6 @@ export function python({ batch, query_len, key_len, embed_dim, num_heads, ...opt
 }
 
 function show(place) {
-  const words = wordsOf(WORDS)
   const query = asked()
   const fields = FIELDS.map(({ name, value }) =>
     element("input", "", { name, type: "number", step: "any", defaultValue: value ?? "", value: query.get(name) ?? value ?? "" }))
@@ -173,14 +159,13 @@ function show(place) {
     for (const field of fields) field.placeholder = defaults(settings)[field.name] ?? ""
     try {
       const steps = trace(settings)
-      result.replaceChildren(table(steps, words, strides.checked), code(python(settings), words))
+      result.replaceChildren(table(steps, strides.checked), code(python(settings)))
       tell(steps.map(({ name, shape }) => `${name} ${tuple(shape)}`).join(", "))
       last = settings
       refused.hidden = true
     } catch (error) {
       if (!(error instanceof ArgumentError)) throw error
-      const [word, ...about] = error.told
-      refused.textContent = words[word](...about)
+      refused.textContent = filled(words.errors[error.why], error.parts)
       refused.hidden = false
     }
     result.classList.toggle("mh-old", !refused.hidden)  // what stands there is of sizes before
@@ -204,11 +189,11 @@ const defaults = ({ query_len, num_heads, embed_dim }) => ({
   head_dim: Number.isInteger(embed_dim / num_heads) ? embed_dim / num_heads : "",
 })
 
-function table(steps, words, more) {
-  const titles = ["step", "axes", "shape", ...(more ? ["stride", "memory"] : [])].map(name => words[name])
+function table(steps, more) {
+  const titles = ["step", "axes", "shape", ...(more ? ["stride", "memory"] : [])].map(name => words.columns[name])
   const rows = steps.map(({ name, axes, shape, stride, of }) => {
     const cells = [element("code", name), letters(axes), tuple(shape)]
-    if (more) cells.push(tuple(stride), of ? words.view(of) : words.own)
+    if (more) cells.push(tuple(stride), of ? filled(words.view, { name: of }) : words.own)
     return element("tr", cells.map(cell => element("td", cell)), { className: of ? "mh-view" : "" })
   })
   const head = element("thead", element("tr", titles.map(title => element("th", title, { scope: "col" }))))
@@ -223,6 +208,6 @@ function letters(symbols) {
   })
 }
 
-const code = (line, words) => element("p", [words.same, element("code", line)])
+const code = line => element("p", [words.same, element("code", line)])
 
 mount("shape-tracer", show)

@@ -12,6 +12,7 @@ from mhattn.core.positions import Attended
 __all__: list[str] = []  # called by the layer
 
 
+# A named tuple: nothing can change it on its way, and its fields are the list of what can be asked.
 class Asked(NamedTuple):
     """What a call asks of ``attend``, beside query, key and value; the defaults ask for nothing."""
 
@@ -65,11 +66,13 @@ def taking_all(attend: Callable[..., Attended], takes: frozenset[str], **fixed: 
 def arguments_of(attend: Callable[..., Attended]) -> frozenset[str]:
     """Names of the arguments that it takes."""
     try:
+        # The signature of a module is that of its `forward`: `__call__` takes anything.
         function = attend.forward if isinstance(attend, nn.Module) else attend
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):
         got = type(attend).__name__
         raise TypeError(f"attend must be a function with known arguments, got {got}") from None
+    # A wrapper that passes on `**kwargs` is trusted to pass on all of them.
     any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return frozenset(parameters) | (frozenset(Asked._fields) if any_name else frozenset())
 

@@ -338,6 +338,7 @@ class LinearState:
 
 def keep_to_one_layer(cache: KVCache | LinearState, layer: nn.Module) -> None:
     """That all tokens in it went through this layer; an empty one is free for any."""
+    # An empty cache is anybody's: after a reset, another layer may take it.
     if cache.seen == 0 or getattr(cache, "_layer", None) is None:  # or a cache of one's own
         cache._layer = id(layer)
     if cache._layer != id(layer):
@@ -355,6 +356,8 @@ def outside_of_inference_mode() -> AbstractContextManager[None]:
 def take_rows(rows: Tensor, *memory: Tensor) -> tuple[Tensor, ...]:
     check.rows(rows)
     with outside_of_inference_mode():
+        # A copy, even where a row goes on from itself: two sequences may go on from the same one,
+        # and must not write into one memory.
         return tuple(x.index_select(0, rows) for x in memory)
 
 

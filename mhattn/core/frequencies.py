@@ -214,6 +214,7 @@ def llama3_frequencies(
 
 
 def check_factor(factor: float) -> None:
+    # "not >=" instead of "<", here and below: so NaN is refused as well.
     if not factor >= 1:
         raise ValueError(f"factor must be at least 1, got {factor}")
 
@@ -221,6 +222,7 @@ def check_factor(factor: float) -> None:
 def check_turns(length: float, slow: float, fast: float) -> None:
     if not length > 0:
         raise ValueError(f"length must be greater than 0, got {length}")
+    # Infinity would treat all pairs alike, or raise an error of `math` that names no argument.
     if math.inf in (length, fast):
         raise ValueError(f"length and fast must be finite, got {length} and {fast}")
     if not 0 < slow < fast:

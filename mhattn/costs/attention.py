@@ -99,6 +99,7 @@ class AttentionCost:
             rows.append((step.name, step.product, *(f"{n:,}" for n in numbers)))
         totals = (self.parameters, self.multiplications, self.flops)
         rows.append(("total", "", *(f"{n:,}" for n in totals)))
+        # Below the total, for exponentials are no multiplications: the total does not hold them.
         rows.append(("softmax", f"{self.exponentials:,} exponentials", "", "", ""))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(_line(row, widths) for row in rows)
@@ -153,6 +154,8 @@ def attention_cost(
     sizes = {"embed_dim": embed_dim, "num_heads": num_heads, "query_len": query_len, "batch": batch}
     sizes |= {"key_len": query_len if key_len is None else key_len}
     sizes |= {"num_kv_heads": num_heads if num_kv_heads is None else num_kv_heads}
+    # Defaults are filled in first, so each size is checked once, under the name that a caller
+    # knows.
     check.positive(**sizes)
     if head_dim is None:
         check.divides("num_heads", num_heads, "embed_dim", embed_dim)
@@ -162,6 +165,7 @@ def attention_cost(
     check.divides("num_kv_heads", num_kv_heads, "num_heads", num_heads)
 
     def project(name: str, length: int, width_in: int, width_out: int) -> CostStep:
+        # A bias is one more row of the matrix. It is added, and so costs no multiplication.
         parameters = (width_in + bias) * width_out
         return CostStep(name, 1, batch * length, width_in, width_out, parameters)
 
@@ -170,6 +174,8 @@ def attention_cost(
         project("query", query_len, embed_dim, q_width),
         project("key", key_len, embed_dim, kv_width),
         project("value", key_len, embed_dim, kv_width),
+        # All heads of the query, however few KV heads there are: shared heads save memory and
+        # projections, no scores.
         CostStep("scores", batch * num_heads, query_len, head_dim, key_len),
         CostStep("mix", batch * num_heads, query_len, key_len, head_dim),
         project("output", query_len, q_width, embed_dim),
@@ -210,7 +216,11 @@ def latent_parameters(
     q_width = num_heads * (qk_nope_head_dim + qk_rope_head_dim)
     queries = embed_dim * q_width
     if q_lora_rank is not None:
+        # Two thin matrices, down to the latent and up to the heads, in the place of one wide
+        # matrix.
         queries = q_lora_rank * (embed_dim + q_width)
+    # The part that is turned comes from the token, not from the latent. If it came from the latent,
+    # its turn would stand between two matrices, and they could not be multiplied once and for all.
     down = embed_dim * (kv_lora_rank + qk_rope_head_dim)
     up = kv_lora_rank * num_heads * (qk_nope_head_dim + v_head_dim)
     return queries + down + up + num_heads * v_head_dim * embed_dim
@@ -316,6 +326,8 @@ def kv_cache_bytes(
     check.positive(tokens=tokens, bytes_per_number=bytes_per_number)
     kept = layers * tokens
     if window is not None:
+        # What a layer with a window cannot see any more, it drops: its cache stops growing at the
+        # window.
         kept = global_layers * tokens + (layers - global_layers) * min(tokens, window)
     return kept * numbers * bytes_per_number
 

@@ -209,9 +209,12 @@ class Engine:
     ) -> None:
         self.requests, self.time, self.pool = tuple(requests), time, pool
         self.batch, self.piece, self.continuous = batch, piece, continuous
+        # Those that arrive at once are served in the order in which they were given.
         order = sorted(range(len(requests)), key=lambda i: (requests[i].arrival, i))
         self.waiting = deque(order)
         self.running: list[Place] = []
+        # A request that is ready has its first token already, from the replica that computed its
+        # prompt.
         self.given: list[list[int]] = [[r.arrival] * r.ready for r in requests]
         self.spans: list[list[Span]] = [[] for _ in requests]
         self.steps: list[Step] = []
@@ -223,6 +226,7 @@ class Engine:
         if not (self.waiting or self.running):
             return False
         if not self.running:
+            # Nobody is here: the clock goes on to the next arrival.
             self.now = max(self.now, self.requests[self.waiting[0]].arrival)
         reason = self.admit()
         chunks = self.with_pages(self.plan())
@@ -306,7 +310,9 @@ class Engine:
     def put_back(self, place: Place) -> None:
         self.leave(place)
         self.running.remove(place)
+        # To the head of the queue: it came before all who wait, and nobody overtakes.
         self.waiting.appendleft(place.index)
+        # Even of a request that came with its cache from another replica, all is computed again.
         self.lost.add(place.index)
         self.preempted += 1
 
@@ -323,6 +329,7 @@ class Engine:
         place.kept += chunk.new
         place.todo = max(1, place.todo - chunk.new)
         if request.prefix is not None:
+            # Full pages only: into one that is not full, this request itself will still write.
             full = min(request.shared, place.kept) // self.pool.size
             for i in range(full):
                 self.pool.keep((request.prefix, i), place.table[i])

@@ -31,6 +31,8 @@ class Accelerator:
     name: str
     title: str
     version: str
+    # Whole numbers, as everywhere in `mhattn.costs`: a quotient is rounded once, where it is asked
+    # for.
     flops: int
     bandwidth: int
     memory: int
@@ -76,11 +78,13 @@ def known_accelerator(name: str) -> Accelerator:
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {type(name).__name__}")
     if name not in _accelerators():
+        # All names, as there are few: nobody can guess how they are spelt here.
         names = ", ".join(_accelerators())
         raise ValueError(f"name must be one of {names}, got {name!r}")
     return _accelerators()[name]
 
 
+# Read once: an estimate for a hundred lengths asks for the same chip a hundred times.
 @cache
 def _accelerators() -> dict[str, Accelerator]:
     text = Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8")

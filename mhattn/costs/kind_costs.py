@@ -170,14 +170,17 @@ def state_cost(
     Or a gate and a rate for each number, both by way of a latent, and one number for each head.
     """
     values = num_heads * value_dim
+    # In linear attention queries have as many heads as keys; only values may have more.
     weights = embed_dim * (2 * num_kv_heads * head_dim + 2 * values + num_heads)
     if gate_rank is None:
         weights += embed_dim * (values + num_heads)
     else:
         weights += 2 * gate_rank * (embed_dim + values)
     return KindCost(
+        # Of each value head a matrix, as wide as its key and its value: a token adds nothing to it.
         layers=layers, weights=weights, cached=0, state=values * head_dim, window=None,
         chunked=False, pair=0, step=0, indexed=0, index_cached=0, top_keys=None,
+        # Each head has a state of its own, so devices can share them out by heads.
         parts=num_heads, every=1, together=0,
     )  # fmt: skip
 
@@ -209,6 +212,7 @@ def check_ranks(
     top_keys: int | None,
     every: int,
 ) -> None:
+    # None stands for a part that the layer lacks. A rank of 0 would be a mistake.
     check_rank("gate_rank", gate_rank)
     check_rank("kv_lora_rank", kv_lora_rank)
     check_rank("q_lora_rank", q_lora_rank)

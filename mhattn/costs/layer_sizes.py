@@ -177,8 +177,9 @@ class LayerSizes:
         # --8<-- [end:layers]
 
 
-# The calculator of the site runs these three as well: its build translates them to JavaScript, so
-# they keep to arithmetic with integers, names, fields and conditions, as all of `serving` does.
+# The calculator of the site has these three in JavaScript, docs/assets/costs.js, and a test
+# compares both over a grid of cases. Whole numbers alone keep them equal to the last digit: parts
+# of 10^18 stand for a probability.
 
 
 def mlp_weights(mlp: MlpSizes, embed_dim: int, layers: int, taken: int) -> int:
@@ -187,8 +188,10 @@ def mlp_weights(mlp: MlpSizes, embed_dim: int, layers: int, taken: int) -> int:
     if mlp.experts == 0:
         return layers * dense
     inner = embed_dim if mlp.expert_embed is None else mlp.expert_embed
+    # One projection before the experts and one behind them, where they work on fewer numbers.
     around = 0 if mlp.expert_embed is None else 2 * mlp.expert_embed
     sparse = inner * mlp.matrices * mlp.expert_dim * (taken + mlp.shared)
+    # The router reads the whole token, however narrow the experts are.
     sparse += embed_dim * (mlp.experts + around)
     count = layers - mlp.dense_layers if mlp.expert_layers is None else mlp.expert_layers
     return mlp.dense_layers * dense + count * sparse
@@ -208,6 +211,8 @@ def unmet_parts(others: int, experts: int, tokens: int) -> int:
     """``(others / experts) ** tokens`` in parts of 10^18: that no token chooses an expert."""
     if tokens == 0:
         return 1_000_000_000_000_000_000
+    # By squares: a million tokens take twenty steps, and are rounded twenty times instead of a
+    # million.
     half = unmet_parts(others, experts, tokens // 2)
     square = half * half // 1_000_000_000_000_000_000
     return square * others // experts if tokens % 2 == 1 else square

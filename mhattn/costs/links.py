@@ -115,12 +115,16 @@ def all_reduce_nanoseconds(
 
 
 def _two_rounds(size: int, ranks: int, link: Link) -> int:
+    # A machine alone sends nothing, so no latency passes either.
     if ranks == 1:
         return 0
+    # In whole numbers to the last division: the product of a tensor and 10^9 would lose its last
+    # digits in a float.
     sent = 2 * (ranks - 1) * size * 10**9
     return 2 * link.latency + sent // (ranks * link.bandwidth)
 
 
+# Read once, as the accelerators are.
 @cache
 def _links() -> dict[str, Link]:
     text = Path(__file__).with_name("links.toml").read_text(encoding="utf-8")

@@ -185,6 +185,8 @@ class PagePool:
             self.give_back(self.kept.pop(key))
 
     def _forget_oldest(self) -> None:
+        # A dict keeps the order in which entries came: the first page that only the pool has is the
+        # oldest.
         for key, page in self.kept.items():
             if self.count[page] == 1:
                 self.give_back(self.kept.pop(key))
@@ -192,5 +194,7 @@ class PagePool:
         raise MemoryError(f"all {len(self.count)} pages are in use")
 
     def _check_used(self, page: int) -> None:
+        # A page given back twice would be handed out twice, and two texts would write over each
+        # other.
         if not 0 <= page < len(self.count) or self.count[page] == 0:
             raise ValueError(f"page must be one that is in use, got {page}")

@@ -177,6 +177,8 @@ class Run:
 
 def prompt_time(run: Run, flops: int, tokens: int, batch: int, devices: int) -> int:
     """Nanoseconds for so many prompts: weights are read, the cache is written."""
+    # Matrices are read once for all tokens of a prompt. So a long prompt is bound by
+    # arithmetic, and a step, which reads them for one token a sequence, by memory.
     moved = matrices_read(run, tokens * batch, devices) + cache_on(run, tokens, batch, devices)
     return larger_time(run, moved, batch * flops, devices)
 
@@ -192,6 +194,7 @@ def step_time(run: Run, flops: int, tokens: int, batch: int, devices: int) -> in
 def larger_time(run: Run, moved: int, flops: int, devices: int) -> int:
     """Nanoseconds to move what one device moves, or to multiply what it multiplies."""
     moving = 1_000_000_000 * moved // run.device.bandwidth
+    # The larger one, not the sum: a device moves the next numbers while it multiplies these.
     return max(moving, 1_000_000_000 * flops // (devices * run.device.flops))
 
 
@@ -203,6 +206,7 @@ def matrices_read(run: Run, tokens: int, devices: int) -> int:
 
 def cache_on(run: Run, tokens: int, batch: int, devices: int) -> int:
     """Bytes of the cache on each device."""
+    # An encoder sees all its tokens at once, and generates none: it keeps nothing.
     kept = numbers_kept(run.kinds, tokens, batch, devices) if run.causal else 0
     return bytes_of(kept, run.cache_bits)
 
@@ -212,6 +216,8 @@ def fewest_devices(run: Run, tokens: int, batch: int, devices: int) -> int | Non
     share = ceil_div(run.weight_bytes, devices) + cache_on(run, tokens, batch, devices)
     if share <= run.device.memory:
         return devices
+    # A cache in one part, as that of a latent, gets no smaller with more devices: without an end,
+    # the doubling would never stop.
     return None if devices >= 4096 else fewest_devices(run, tokens, batch, 2 * devices)
 
 
@@ -240,6 +246,7 @@ def prompt_pairs(kind: KindCost, tokens: int, causal: bool) -> int:
         met += rows_met(tokens, kind.every, chosen(kind, tokens))
     if kind.chunked:
         met = tokens // seen * visible_pairs(seen, seen)
+        # Whole chunks are triangles of one size, and the last one is a smaller triangle.
         rest = tokens % seen
         met += rest * (rest + 1) // 2
     searched = rows_met(tokens, kind.every, tokens) * kind.indexed
@@ -248,6 +255,8 @@ def prompt_pairs(kind: KindCost, tokens: int, causal: bool) -> int:
 
 def rows_met(tokens: int, every: int, most: int) -> int:
     """The sum of ``min(token // every, most)`` over the tokens from 1 on."""
+    # In closed form, for a prompt may have a million tokens, and the calculator counts at every
+    # key.
     full = min(tokens // every, most)
     before = every * full * (full - 1) // 2  # up to the first token that meets so many
     return before + (tokens + 1 - full * every) * full
@@ -301,6 +310,7 @@ def numbers_met(kind: KindCost, tokens: int) -> int:
     if kind.together > 0:
         older = chosen(kind, rows) * (kind.together - kind.index_cached) + rows * kind.index_cached
         return tokens_seen(kind, tokens) * kind.cached + older
+    # A layer that reads the cache of others has nothing cached, its index included.
     index = min(kind.cached, kind.index_cached)
     return keys_met(kind, tokens) * (kind.cached - index) + rows * index
 

@@ -118,6 +118,7 @@ def replace_heads(
 
     def replaced(gone: list[int]) -> Edit:
         def edit(given: Tensor) -> Tensor:
+            # A copy, for the layer's own backward pass needs what it has computed.
             edited = given.clone()
             for head in gone:
                 edited[..., head, :] = by(given[..., head, :])
@@ -125,6 +126,8 @@ def replace_heads(
 
         return edit
 
+    # Of every layer that loses a head a context, and all of them end even if the model raises an
+    # error.
     with ExitStack() as stack:
         for layer, projection in enumerate(projections):
             if gone := [head for of, head in heads if of == layer]:
@@ -162,6 +165,7 @@ def head_terms(heads: Tensor, weight: Tensor) -> Tensor:
     if weight.ndim != 2 or weight.shape[1] != num_heads * head_dim:
         rule = f"weight must be (E, H * D) = (E, {num_heads} * {head_dim})"
         raise ValueError(f"{rule}, got shape {tuple(weight.shape)}")
+    # The output projection is a sum over heads: each has a block of columns to itself.
     blocks = weight.unflatten(1, (num_heads, head_dim))  # (E, H, D)
     return torch.einsum("...hd,ehd->...he", heads, blocks)
 
@@ -326,5 +330,6 @@ def check_heads(projections: Sequence[nn.Module], num_heads: int, heads: Sequenc
         if head not in there:
             rule = f"heads must be of {len(projections)} layers with {num_heads} heads"
             raise ValueError(f"{rule}, counted from 0, got {head}")
+        # A head named twice would be replaced once, and the second step of a curve show nothing.
         if head in heads[:place]:
             raise ValueError(f"heads must not be named twice, got {head}")

@@ -11,6 +11,7 @@ from mhattn.variants.latent import LatentAttention
 __all__ = ["AttentionLayer", "attention_layers", "register"]
 
 OURS = (MultiHeadAttention, LatentAttention)
+# In this order: short names at the end, as layers have other parts called so.
 PROJECTIONS = ("o_proj", "out_proj", "c_proj", "dense", "out_lin", "wo", "o", "linear_out", "proj")
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")  # in a layer or its config
 
@@ -86,6 +87,7 @@ def suspects(model: nn.Module, known: Sequence[AttentionLayer]) -> dict[str, nn.
         name: module
         for name, module in model.named_modules()
         if type(module).__name__.lower().endswith(("attention", "attn"))
+        # Without parameters it is a kernel or a dropout, called by the layer that is meant.
         and any(True for _ in module.parameters())
         and not any(inside(name, other) or inside(other, name) for other in names)
     }
@@ -113,6 +115,7 @@ class Kind(NamedTuple):
     projection: str | None
 
 
+# One list for the whole process: what is registered once is known wherever layers are looked for.
 REGISTERED: dict[type[nn.Module], Kind] = {}
 
 
@@ -161,6 +164,8 @@ def kind_of(module: nn.Module) -> Kind | None:
 def is_of_transformers(module: nn.Module) -> bool:
     """Its layers hold the model's config, and say whether they are causal."""
     config = getattr(module, "config", None)
+    # Both, for every module of a model may hold its config, and only attention says whether it is
+    # causal.
     return hasattr(config, "_attn_implementation") and hasattr(module, "is_causal")
 
 

@@ -1,6 +1,7 @@
 """Whole models around the layer, and how they write.
 
 - `language_model`: the Llama architecture, and its published weights.
+- `gguf_file`: what is read of the file of a published one.
 - `encoder`: the architecture of BERT, and its published weights.
 - `reactions`: the architecture of ALBERT, and published weights that read chemical reactions.
 - `speculative`: several tokens in one step: drafts, their check, a mask for trees.

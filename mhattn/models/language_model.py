@@ -15,6 +15,7 @@ from mhattn.core.cache import KVCache
 from mhattn.core.modules import MultiHeadAttention
 from mhattn.core.positions import Rotary
 from mhattn.models import checks as check
+from mhattn.models.gguf_file import read_gguf
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -263,11 +264,7 @@ def load_gguf(path: str | PathLike[str]) -> tuple[LanguageModel, "Tokenizer"]:
         ...     model, tokenizer = load_gguf(path)
         ...     assert model.embedding.weight.shape == (49152, 576)
     """
-    from gguf import GGUFReader, dequantize
-
-    reader = GGUFReader(path)
-    fields = reader.fields.items()
-    about = {name: field.contents() for name, field in fields}
+    about, tensors = read_gguf(path)
     for key, known in KNOWN.items():
         if (got := about.get(key)) != known:
             rule = f"{key} in {path} must be {known!r}"
@@ -285,10 +282,8 @@ def load_gguf(path: str | PathLike[str]) -> tuple[LanguageModel, "Tokenizer"]:
         eps=about["llama.attention.layer_norm_rms_epsilon"],
     )
     state = {}
-    for stored in reader.tensors:
-        parts = stored.name.split(".")  # blk, 0, attn_q, weight
-        numbers = dequantize(stored.data, stored.tensor_type)
-        rows = torch.tensor(numbers)
+    for name, rows in tensors:
+        parts = name.split(".")  # blk, 0, attn_q, weight
         if parts[-2] in heads:
             rows = halves_apart(rows, heads[parts[-2]])
         ours = [NAMES.get(part, part) for part in parts]

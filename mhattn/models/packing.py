@@ -108,6 +108,7 @@ class PackedLinear(nn.Module):
     # --8<-- [end:PackedLinear]
 
 
+# A Linear comes back as another class, every other module as its own: type checkers know both.
 @overload
 def pack_linears(module: nn.Linear, *, num_tokens: int = ...) -> PackedLinear: ...
 @overload

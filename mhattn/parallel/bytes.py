@@ -40,6 +40,7 @@ class SentBytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         namespace, _, name = func._schema.name.partition("::")
         if namespace in ("c10d", "_c10d_functional") and name in NAMES:
+            # An all-to-all names first what it writes to, then what it sends.
             tensors = args[1] if name == "alltoall_base_" else args[0]
             listed = [tensors] if isinstance(tensors, Tensor) else tensors
             kind = NAMES[name]
@@ -67,6 +68,7 @@ def ring_bytes(lengths: Sequence[int], sizes: tuple[int, int, int], itemsize: in
         [512, 512]
     """
     check.at_least("itemsize", itemsize, 1)
+    # A key and a value.
     token = 2 * sizes[0] * sizes[1] * sizes[2] * itemsize
     ranks = len(lengths)
     return [(sum(lengths) - lengths[(rank + 1) % ranks]) * token for rank in range(ranks)]
@@ -95,6 +97,8 @@ def exchange_bytes(
     """
     check.at_least("itemsize", itemsize, 1)
     batch, heads, kv_heads, head_dim = sizes
+    # Out go queries, keys and values of its own tokens, all heads; back, outputs of its own heads,
+    # all tokens.
     there = (heads + 2 * kv_heads) * batch * head_dim * itemsize
     back = heads // len(lengths) * sum(lengths) * batch * head_dim * itemsize
     return [length * there + back for length in lengths]

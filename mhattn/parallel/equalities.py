@@ -45,6 +45,7 @@ __all__ = [
     "train_on",
 ]
 
+# All sizes differ, so that no axis passes for another.
 LATENT: dict[str, Any] = {
     "kv_lora_rank": 6,
     "qk_nope_head_dim": 3,
@@ -111,6 +112,8 @@ def with_gradients(
     """The output, and the gradients of query, key and value."""
     leaves = [x.detach().clone().requires_grad_() for x in parts]
     output = attend(*leaves, **asked)
+    # A random goal: under a plain sum, all outputs have one gradient, and tokens that were mixed up
+    # would not show.
     (output * goal).sum().backward()
     return [output.detach(), *(gradient(x) for x in leaves)]
 
@@ -310,6 +313,7 @@ def compare_rounded(way: str, dtype: torch.dtype = torch.bfloat16) -> dict[str, 
         share: Any = share_latent_heads if way == "latent" else share_heads
         shared = share(copy.deepcopy(layer), mesh)
         x, goal = torch.randn(2, 2, 19, 48, dtype=dtype)  # (B, L, E)
+        # Both are compared with float64: of two results in half precision, neither is the truth.
         exact = layer_gradients(copy.deepcopy(layer).double(), x.double(), goal.double())
         alone, found = (layer_gradients(each, x, goal) for each in (layer, shared))
     wrong, usual = (
@@ -430,9 +434,12 @@ def compare_all() -> dict[str, Any]:
         try:
             each = compare()
         except ValueError as error:
+            # A plan that so many processes can't follow is refused in words: they belong into the
+            # table.
             found[name] = str(error)
         else:
             apart = max(each.get(kind, 0.0) for kind in ("output", "gradient", "weights"))
+            # Fifty steps of training or decoding add up their rounding.
             found[name] = apart / each.get("allowed", 1e-4 if "50" in name else 2e-5)
     return found
 

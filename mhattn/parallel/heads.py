@@ -100,6 +100,8 @@ def check_parts(layer: MultiHeadAttention) -> None:
         part = getattr(layer, name)
         if not isinstance(part, nn.Module):
             continue
+        # ALiBi has a slope for each head, and a share of the layer would take those of the first
+        # heads.
         if hasattr(part, "num_heads") or next(part.parameters(), None) is not None:
             rule = f"layer.{name} must treat all heads alike and have no parameters"
             raise ValueError(f"{rule}, got {type(part).__name__}")
@@ -109,6 +111,7 @@ def check_first_input(layer: nn.Module, group: Any) -> None:
     """At the first call, compare the inputs of all ranks: other inputs would be summed as well."""
 
     def compare(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # Once: to compare, every process has to hear of all others.
         handle.remove()
         given = {str(place): x for place, x in enumerate(args)} | kwargs
         tensors = {name: checksum(x) for name, x in given.items() if isinstance(x, torch.Tensor)}
@@ -130,6 +133,7 @@ def note_each_call(layer: nn.Module) -> None:
 
     def after(layer: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         first = output[0] if isinstance(output, tuple) else output
+        # A backward pass reaches a layer first where its output gets a gradient.
         if first.requires_grad:
             first.register_hook(lambda grad: note("heads shared out: backward"))
 

@@ -79,6 +79,7 @@ def share_latent_heads(layer: LatentAttention, mesh: DeviceMesh) -> LatentAttent
 
 def keep_share(proj: nn.Linear, weight: Tensor) -> None:
     """Replace the matrix by a part of it."""
+    # A copy, for a slice would keep the whole matrix in memory.
     proj.weight = nn.Parameter(weight.clone())
     proj.out_features, proj.in_features = weight.shape
 
@@ -112,6 +113,8 @@ class Summed(torch.autograd.Function):
 
 def summed(x: Tensor, group: Any) -> Tensor:
     note("latent heads shared out: a sum over all ranks")
+    # A copy, as `all_reduce` writes into what it is given, which may be a gradient that others
+    # hold; and contiguous, since gradients of sums have strides of 0.
     x = x.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(x, group=group)
     return x

@@ -62,6 +62,7 @@ def table(
 
 def _grid(numbers: Any) -> Sequence[Sequence[Any]]:
     """The numbers as rows of Python's own."""
+    # Tensors and arrays alike, from any device; neither library is imported.
     grid = numbers.tolist() if hasattr(numbers, "tolist") else numbers
     if not isinstance(grid, Sequence):
         raise ValueError(f"numbers must have one axis or two, got {numbers!r}")
@@ -83,6 +84,7 @@ def _cell(number: Any, digits: int) -> str:
         return _text("numbers", number)
     if not isinstance(number, int | float):
         raise TypeError(f"numbers must be integers, floats or texts, got {number!r}")
+    # "z": what is rounded to zero has no minus, so that runs on two machines print the same.
     return f"{number:z,.{digits}f}" if isinstance(number, float) else f"{int(number):,}"
 
 
@@ -110,5 +112,6 @@ def _line(cells: list[str], widths: list[int], headed: bool) -> str:
 
 def _width(text: str) -> int:
     """How many places a text takes on a screen."""
+    # A sign that is combined with the letter before it takes no place.
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))

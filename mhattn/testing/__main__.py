@@ -28,6 +28,7 @@ def made(
         if name in options:
             value = options[name]
         elif name and value is None and name not in required:
+            # Not passed on, as the class has it anyway: but the doctor is told, and need not guess.
             value = inspect.signature(target).parameters[name].default
         elif name:
             value = value or USUAL.get(size)
@@ -36,9 +37,12 @@ def made(
             told[size] = value
     if missing := [name for name in required if name not in options]:
         raise ValueError(f"{target.__name__} needs {missing[0]}: say --set {missing[0]}=...")
+    # The same weights in every run, so that a report can be compared with the one before.
     torch.manual_seed(0)
     try:
         return target(**options), told
+    # Whatever somebody else's class may raise: who reads it needs the call that failed, not our own
+    # lines.
     except Exception as error:
         given = ", ".join(f"{name}={value!r}" for name, value in options.items())
         said = f"{type(error).__name__}: {error}"
@@ -101,6 +105,7 @@ def how_to_call(asked: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     if unknown := sorted(set(call) - set(Calls.__dataclass_fields__)):
         raise ValueError(f"{unknown[0]} is no argument of check_attention")
     own = getattr(layer, "batch_first", None)
+    # Called otherwise than it was built, the layer mixes sequences: the report would be of that.
     if own is not None and call.get("batch_first", own) != own:
         other = call["batch_first"]
         raise ValueError(f"the layer has batch_first={own}: say --set batch_first={other}")

@@ -21,8 +21,10 @@ class Adapted(nn.Module):
 
 def number(layer: nn.Module, *names: str, kind: type = int) -> Any:
     """The first of these attributes that is a number, of the layer or of its configuration."""
+    # The layer first: its configuration is that of the whole model, in which layers may differ.
     for place, name in itertools.product((layer, getattr(layer, "config", None)), names):
         value = getattr(place, name, None)
+        # True is an int in Python, and no number of heads.
         if isinstance(value, kind) and not isinstance(value, bool):
             return value
     return None
@@ -34,6 +36,7 @@ def visible(
     """What each query may see, ``(B, H, L, S)`` or what broadcasts to it; None: everything."""
     seen = mask
     if causal:
+        # From the lower right corner: keys of a cache are all earlier than these queries.
         triangle = torch.ones(length, keys, dtype=torch.bool, device=on.device).tril(keys - length)
         if window is not None:
             triangle = triangle.triu(keys - length - window + 1)

@@ -77,6 +77,8 @@ def kind_of(layer: object) -> Callable[..., "Adapted"] | None:
     if isinstance(layer, nn.TransformerDecoderLayer):
         return OfTorch
     try:
+        # Known by what it takes and not by its class: so no library is loaded, and a class that
+        # somebody has derived or copied from it is known as well.
         takes = inspect.signature(layer.forward).parameters
     except (TypeError, ValueError):
         return None
@@ -86,6 +88,7 @@ def kind_of(layer: object) -> Callable[..., "Adapted"] | None:
     required = {p.name for p in plain if p.default is p.empty}
     is_theirs = hasattr(getattr(layer, "config", None), "_attn_implementation")
     if is_theirs and next(iter(takes), "") == "hidden_states" and set(MASKS) & set(takes):
+        # A layer that requires more than an adapter can give is left to its caller.
         return OfTransformers if required <= GIVEN else None
     return None
 
@@ -128,6 +131,7 @@ class OfX(Adapted):
     ) -> Any:
         """``(B, L, E)``; in both masks True may attend."""
         options: dict[str, Any] = {"attn_mask": mask, "context": memory}
+        # Padding hides keys, and the keys are the memory's, if there is one.
         options["mask" if memory is None else "context_mask"] = padding
         if self.rotary is not None:
             rotary: Any = self.rotary
@@ -144,6 +148,7 @@ class OfTorch(Adapted):
         inner: Any = layer.self_attn
         self.part, self.first = part, bool(inner.batch_first)
         width = int(inner.embed_dim)
+        # A buffer, so that it goes with the layer to another type or device.
         self.register_buffer("memory", torch.randn(1, 4, width))
         sizes = {"embed_dim": width, "num_heads": inner.num_heads, "empty_rows": "any"}
         self.how = {**sizes, "mask": False, "causal": False, "padding": "padding", "inputs": "qk"}
@@ -165,6 +170,8 @@ class OfTorch(Adapted):
         fixed: Tensor = self.get_buffer("memory")
         given = fixed.expand(x.shape[0], -1, -1) if memory is None else memory
         if self.part == "memory":
+            # True hides. In its self-attention each query sees itself alone: what else moves an
+            # output has come from the memory.
             mask = ~torch.eye(x.shape[1], dtype=torch.bool, device=x.device)
             options: dict[str, Any] = {"tgt_mask": mask, "memory_key_padding_mask": padding}
         else:

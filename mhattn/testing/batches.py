@@ -25,6 +25,7 @@ def padded(subject: Subject, lengths: tuple[int, ...] = LENGTHS) -> tuple[list[T
 
 def garbage(subject: Subject, inputs: list[Tensor], real: Tensor) -> list[Tensor]:
     """The same batch with other tokens where there is padding."""
+    # Ten times as large as real tokens: even a small weight on padding shows.
     other = subject.draw(real.shape[-1], seed=12, size=10.0)
     keep = (real[:, None] if subject.is_heads else real)[..., None]
     return subject.three([torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)])
@@ -96,6 +97,7 @@ def _alone(subject: Subject) -> Found:
 
 def _beside_mask(subject: Subject) -> Found:
     inputs, real = padded(subject)
+    # It hides one key from the first query: all rows keep a real key, and no empty row decides.
     mask = torch.ones(7, 7, dtype=torch.bool, device=real.device).tril(5)
     asked: dict[str, Any] = {"mask": mask, "padding": real}
     try:
@@ -118,6 +120,7 @@ def padding_gradient(subject: Subject) -> Found:
     output = subject(*leaves, padding=real).output
     need(output.requires_grad, "gives no gradients")
     tokens = output.transpose(1, 2) if subject.is_heads else output
+    # A loss of real tokens only: what gradient padding gets has come through attention.
     tokens[real].square().sum().backward()
     for name, x in zip(("query", "key", "value"), leaves, strict=True):
         grad = x.grad if x.grad is not None else torch.zeros_like(x)
@@ -134,6 +137,7 @@ def packing(subject: Subject) -> Found:
     """Documents packed in one row don't see each other, and each is as it is alone."""
     c = subject.calls
     need(c.documents, "takes no document numbers")
+    # Other borders in each row: a layer that takes the first row's for all is found.
     rows = [[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 2, 2, 2, 2], [0] * 9]
     number = torch.tensor(rows, device=c.device)
     inputs = subject.draw(9, seed=7)

@@ -25,6 +25,7 @@ def steps(
             at["position_ids"] = torch.arange(start, start + size, device=x.device).expand(
                 len(x), size
             )
+        # A layer may reshape by view; whether it takes other strides is a check of its own.
         piece = x[:, start : start + size].contiguous()
         with torch.no_grad():
             found = subject(piece, piece, piece, cache=cache, **at)
@@ -40,6 +41,7 @@ def cache(subject: Subject) -> Found:
     c = subject.calls
     need(c.cache and not subject.is_heads, "takes no cache")
     asked = subject.usual
+    # Three windows long: a cache that drops keys has to do it more than once.
     length = 9 if not c.window else 3 * c.window + 2
     x = subject.draw(length, seed=8)[0]
     if c.position_ids and c.positions:
@@ -48,6 +50,7 @@ def cache(subject: Subject) -> Found:
         full = subject(x, x, x, **asked).output
     plans = {"cache": (4, *[1] * (length - 4)), "cache-chunks": (3, 2, length - 5)}
     for name, sizes in plans.items():
+        # A second time, for a layer may keep something of the first text.
         for again in range(2):
             got, _ = steps(subject, x, sizes, subject.new_cache())
             gap = apart(subject, full, got)
@@ -142,6 +145,7 @@ def relative(subject: Subject) -> Found:
         ("1", torch.tensor(1), 1.0),
         ("1, 5 and 0", torch.tensor([[1], [5], [0]]), 1.0),
         ("100", torch.tensor(100), 1.0),
+        # So far out, float32 keeps an angle to about 1e-4, whatever the layer does.
         ("3000", torch.tensor(3000), 20.0),
     ):
         try:
@@ -174,6 +178,7 @@ def _own_positions(subject: Subject, x: list[Tensor], at: Tensor, one: Tensor) -
             did = "each sequence has positions of its own"
             yield Finding("relative", did, f"sequence {b} differs by {said(gap)}", "as it is alone")
             return
+    # The second sequence's positions are as before, so its outputs have to be, too.
     gap = apart(subject, one, spread)[::2].max().item()
     if gap <= subject.tolerance:
         yield Finding(
@@ -194,6 +199,7 @@ def positions_half(subject: Subject) -> Found:
     x = half.draw(6, seed=11)
     at = torch.arange(6, device=c.device).expand(3, 6)
     try:
+        # In bfloat16, which has eight bits, positions 3001 to 3006 are all 3008.
         near, far = (half(*x, position_ids=at + by).output for by in (0, 3001))
     except Exception as error:
         raise Skip(f"doesn't run in bfloat16: {str(error).splitlines()[0][:80]}") from error

@@ -14,6 +14,8 @@ from mhattn.testing.adapted import Adapted
 
 __all__ = ["Calls"]
 
+# The first of these names that a layer takes is the argument; what has another one is said by
+# keyword.
 NAMES = {
     "causal": ("is_causal", "causal"),
     "mask": ("attn_mask", "attention_mask", "mask", "src_mask"),
@@ -156,6 +158,8 @@ KNOWN: list[tuple[Any, dict[str, Any]]] = [
             "form": "heads",
             "inputs": "qkv",
             "causal": "is_causal",
+            # PyTorch's is_causal counts from the first key, even if there are more keys than
+            # queries.
             "corner": "upper left",
             "mask": "attn_mask",
             "mask_heads": "B,H,L,S",
@@ -199,6 +203,8 @@ KNOWN: list[tuple[Any, dict[str, Any]]] = [
 
 def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
     """Fill in what the caller has not said, from the class, the signature and the sizes."""
+    # What is said comes before what is known of the class, this before the layer's attributes, and
+    # those before its signature.
     given = {f.name: getattr(calls, f.name) for f in fields(calls)}
     options = _known(layer)
     given |= {name: value for name, value in options.items() if name not in said}
@@ -294,6 +300,8 @@ def _size(layer: nn.Module, name: str) -> int | None:
 def _width(layer: Callable[..., Any]) -> int | None:
     if not isinstance(layer, nn.Module):
         return None
+    # A guess: whatever comes first in a layer reads its tokens. If it is wrong, the plainest call
+    # fails, and says what was guessed.
     return next((m.in_features for m in layer.modules() if isinstance(m, nn.Linear)), None)
 
 

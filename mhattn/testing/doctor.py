@@ -100,6 +100,8 @@ def check_attention(
     names = list(PAGES) if only is None else list(only)
     if strange := [name for name in names if name not in PAGES]:
         raise ValueError(f"only must name checks, got {strange[0]!r}; there are {', '.join(PAGES)}")
+    # The caller's random numbers go on as if nothing had been drawn, and gradients are there even
+    # under `torch.no_grad`.
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         if kind_of(layer) and isinstance(layer, nn.Module):
             layer = adapt(layer)
@@ -138,11 +140,14 @@ def _examined(subject: Subject, names: list[str]) -> Report:
     )
     report = Report(name)
     with contextlib.suppress(Skip):
+        # Before all checks, as many of them ask which form of mask a layer takes.
         masks.try_forms(subject)
     if "past" in names and (unsaid := order.unsaid(subject)):
         report.findings.append(replace(unsaid, page=PAGES[unsaid.check]))
         subject.calls = replace(subject.calls, causal=True)  # the rest is examined as it is
     rooms = [room.__name__ for room in ROOMS]
+    # From the plain to the intricate, in whatever order modules were imported: where shapes are
+    # wrong, a formula has no chance.
     ordered = sorted(CHECKS.values(), key=lambda each: rooms.index(each.look.__module__))
     for check in (each for each in ordered if {each.name, *_parts(each)} & set(names)):
         found, why = _looked(check, subject)
@@ -154,8 +159,10 @@ def _examined(subject: Subject, names: list[str]) -> Report:
                 report.checked.append(part)
             else:
                 report.skipped[part] = f"{check.name} found a mistake first"
+        # What two checks run into is told once.
         known = {(each.check, each.level) for each in report.findings}
         report.findings += [each for each in found if (each.check, each.level) not in known]
+    # First what names the mistake: all else may follow from it.
     named = (KNOWN, order.UNSAID)
     report.findings.sort(key=lambda each: not any(name in each.got for name in named))
     return report
@@ -175,6 +182,7 @@ def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     except Skip as why:
         return found, "" if found else str(why)
     except Exception as error:
+        # A call that a right layer takes has failed: that is a finding, and the other checks go on.
         lines = str(error).strip().splitlines() or [""]
         said = f"{type(error).__name__}: {lines[0]}"[:200]
         found.append(Finding(check.name, check.says, said, "no error", page=check.page))

@@ -53,6 +53,7 @@ class Formula:
     ) -> tuple[Tensor, Tensor]:
         """The output, ``(B, L, E)`` or ``(B, H, L, D)``, and the weights ``(B, H, L, S)``."""
         given = dict(zip("qkv", (parts.q, parts.k, parts.v), strict=True))
+        # In float64: what differs from it is the layer's rounding, and not that of the formula.
         q, k, v = (given[name].double() for name in self.order)
         if parts.is_flat:
             q, k, v = (
@@ -65,6 +66,8 @@ class Formula:
         scores = q @ k.mT * self.scale
         if seen is not None:
             scores = scores.masked_fill(~seen, -torch.inf)
+        # A query that sees nothing has NaN for weights, and here zeros: what it gets is another
+        # check's matter.
         weights = scores if self.softmax is None else scores.softmax(self.softmax).nan_to_num()
         mixed = weights @ v
         if not parts.is_flat:
@@ -196,6 +199,8 @@ def matching(subject: Subject) -> tuple[Callable[..., tuple[Tensor, Tensor]], Fo
             options = _parts(subject, inputs, asked)
             gaps = _gaps(subject, right, options, seen, output)
             if number == 0:
+                # If matrices can be read in several ways, the first call decides which one is
+                # meant: the others have to fit the same.
                 chosen = min(range(len(gaps)), key=gaps.__getitem__)
             if gaps[chosen] <= subject.tolerance * 5:
                 continue
@@ -276,6 +281,8 @@ def _diagnosis(
                     other, _ = wrong(parts, heads, sees)
                 except RuntimeError:
                     continue
+                # A mistake is named if it gives just this output: no guess, but a second formula
+                # that fits.
                 if apart(subject, output, other).max() <= subject.tolerance * 5:
                     return name if not view or name == view else f"{name}, {view}"
     return ""
@@ -284,6 +291,7 @@ def _diagnosis(
 def _large(subject: Subject, reference: Callable[..., tuple[Tensor, Tensor]]) -> Found:
     """Tokens six times as large: scores are the formula's, not cut off."""
     c = subject.calls
+    # In half precision scores as large as these are rounded too far to tell.
     if c.dtype not in (torch.float32, torch.float64):
         return
     inputs = subject.draw(6, seed=26, size=6.0)
@@ -310,6 +318,7 @@ def formula(subject: Subject) -> Found:
     if not (c.mask_heads or subject.forms.get("mask of a batch")):
         return
     number = subject.heads if c.mask_heads else 1
+    # Each query sees itself at least, so that no row is empty.
     each = random_mask(6, 6, 3, number, seed=15) | torch.eye(6, dtype=torch.bool)
     each = each.to(c.device)
     inputs = subject.draw(6, seed=25)

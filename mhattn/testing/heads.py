@@ -41,6 +41,8 @@ def readings(subject: Subject, inputs: list[Tensor]) -> list[Reading]:
     found = [call for call in calls if call[3].shape[-1] == sum(wide.values()) * subject.dim]
     need(len(found) == 1, "its queries, keys and values aren't found")
     places = _places(found[0])
+    # The numbers of columns are cut as the columns would be: each part says then what it is made
+    # of.
     index = torch.arange(len(places))[None, None]
     cut = [[part.flatten().tolist() for part in three] for three in fused(subject, index)]
     out = _output(subject, calls, {id(found[0][1])})
@@ -78,6 +80,7 @@ def _mixed(subject: Subject, inputs: list[Tensor], out: nn.Module | None) -> Ten
     """What goes into the output matrix, ``(B, L, H, D)``."""
     seen: list[Tensor] = []
 
+    # Before the output matrix: behind it, every feature is a sum over all heads.
     def note(_: nn.Module, given: tuple[Any, ...]) -> None:
         seen.append(given[0].detach())
 
@@ -127,6 +130,7 @@ def _own(subject: Subject, letter: str, number: int) -> list[int]:
 
 def _wrong(subject: Subject, reading: Reading, inputs: list[Tensor], letters: str) -> Found:
     before = _mixed(subject, inputs, reading.out)
+    # Heads that give zeros have no usual size to compare with.
     usual = before.square().mean().sqrt().clamp(min=1e-9)
     for letter in letters:
         number = subject.heads if letter == "q" else subject.kv_heads
@@ -180,5 +184,6 @@ def heads_apart(subject: Subject) -> Found:
     found: list[list[Finding]] = []
     for reading in readings(subject, inputs):
         found.append(list(_wrong(subject, reading, inputs, letters)))
+    # One way to read the matrices in which heads stay apart is enough: only one is the layer's own.
     if found and all(found):
         yield from found[0]

@@ -43,6 +43,7 @@ class OfTransformers(Adapted):
         self.rotary: nn.Module | None = rotary
         if "position_embeddings" in takes and self.part == "self":
             self.rotary = rotary or rotary_of(layer)
+        # GPT-2's Conv1D flattens by view, which a transposed tensor refuses.
         flat = [m for m in layer.modules() if type(m).__name__ == "Conv1D"]
         self.contiguous = bool(flat)
         self._tell()
@@ -58,6 +59,7 @@ class OfTransformers(Adapted):
 
     def _window(self, config: Any) -> int | None:
         found: Any
+        # A layer's own window, None included, is right even if the model has windows elsewhere.
         if hasattr(self.layer, "sliding_window"):
             found = self.layer.sliding_window
         else:
@@ -109,6 +111,8 @@ class OfTransformers(Adapted):
             found = Turns("relative", is_given=False)
         elif "position_ids" in self.takes and self.part == "self":
             found = Turns("relative")
+        # Capped scores have another formula. Positions that are called relative have none to
+        # compare with.
         if getattr(layer, capped, None) or getattr(config, capped, None):
             found = Turns("relative", is_given=found.is_given)
             self.capped = True
@@ -183,6 +187,7 @@ class OfTransformers(Adapted):
         if seen is None:
             return None
         seen = seen.expand(x.shape[0], -1, -1, -1)
+        # PyTorch's kernel takes booleans; code that adds the mask to its scores needs floats.
         if self.way == "sdpa":
             return seen
         zeros = torch.zeros(seen.shape, dtype=x.dtype, device=x.device)
@@ -190,4 +195,5 @@ class OfTransformers(Adapted):
 
 
 def _new_cache() -> Any:
+    # Whoever made the layer has loaded the library.
     return sys.modules["transformers"].DynamicCache()

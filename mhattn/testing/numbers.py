@@ -99,7 +99,11 @@ def dropout(subject: Subject) -> Found:
             f"a share of {max(shares(subject))} is dropped",
         )
         return
+    # A number that dropout never moves has no spread: rounding may not count as an infinity of
+    # errors.
     away = (many.mean(0) - exact).abs() / (spread / 600**0.5 + 1e-6 * exact.abs().max())
+    # Of a few hundred numbers, a right layer's exceed this by chance less than once in a million
+    # runs.
     if not away.max() <= 6.5:
         yield Finding(
             "dropout",
@@ -204,6 +208,7 @@ def constant_values(subject: Subject) -> Found:
     lengths = (4, 7) if subject.takes_two and c.causal is not True else (6,)
     inputs = subject.draw(*lengths, seed=6)
     if c.inputs == "x":
+        # One vector for all tokens. Its stride of 0 is not what is examined here.
         inputs = [inputs[0][..., :1, :].expand_as(inputs[0]).contiguous()] * 3
     elif c.inputs == "qk":
         inputs[1] = inputs[2] = inputs[1][..., :1, :].expand_as(inputs[1]).contiguous()

@@ -22,6 +22,7 @@ def unsaid(subject: Subject) -> Finding | None:
     inputs = subject.draw(5, seed=1)
     moved = influence(subject, inputs, where=subject.where, size=2.0)
     seen = allowed(subject, 5, 5).to(moved.device)
+    # All earlier tokens move an output and no later one does: no layer is like that by chance.
     if not (moved[:, seen] > 1e-9).all() or (moved[:, ~seen] > subject.tolerance).any():
         return None
     what = "outputs that later tokens move; if it is meant to be causal, say causal=True"
@@ -33,6 +34,8 @@ def future(subject: Subject) -> Found:
     """No output moves when a later token changes."""
     need(causal(subject), "not causal: say causal=True, or the argument's name")
     for mode, _ in modes(subject):
+        # Short texts, and some longer than 16 and 32 tokens: behind a block of a kernel a leak may
+        # begin.
         for length in (7, 2, 5, 12, 16, 33, 60):
             inputs, later = (subject.draw(length, seed=seed) for seed in (length, 99))
             stops = range(1, length) if length < 17 else (1, 16, 32, *range(33, length, 8))
@@ -63,6 +66,7 @@ def past(subject: Subject) -> Found:
             moved = influence(subject, inputs, where=subject.where, size=2.0, **options)
             seen = allowed(subject, length, length, is_causal=is_causal)
             case = f"length {length}, causal={is_causal}"
+            # Not the tolerance: a key with a weight of a millionth is seen all the same.
             blind = seen & (moved < 1e-9)
             if blind.any():
                 b, i, j = pair(blind)
@@ -121,6 +125,7 @@ def lengths(subject: Subject) -> Found:
         try:
             found = subject(*subject.draw(*each, seed=1)).output
         except Exception as error:
+            # To refuse in words what one doesn't do is no mistake; to break is one.
             refused = isinstance(error, ValueError | NotImplementedError)
             level = "note" if refused else "error"
             got = f"{type(error).__name__}: {error}"[:150]
@@ -135,6 +140,8 @@ def lengths(subject: Subject) -> Found:
     if not isinstance(subject.layer, torch.nn.Module):
         return
     for options in subject.ways:
+        # A copy that has never been called: a table or a mask that a call leaves behind shows
+        # beside it.
         fresh = copy.deepcopy(subject.layer)
         for length in (6, 6, 9, 3, 9, 6):
             inputs = subject.draw(length, batch=2, seed=length)
@@ -191,6 +198,7 @@ def order(subject: Subject) -> Found:
     shuffled = torch.randperm(6, generator=torch.Generator().manual_seed(0))
     inputs = subject.draw(6, seed=4)
     if c.causal is True:
+        # Of a causal layer, the last output alone sees all tokens: its own token keeps its place.
         shuffled = torch.cat([shuffled[shuffled != 5], torch.tensor([5])])
     moved = subject.three([x[..., shuffled, :] for x in inputs])
     one, other = subject(*inputs).output[..., shuffled, :], subject(*moved).output

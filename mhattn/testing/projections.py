@@ -92,8 +92,12 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
     loose = [] if last_of else loose
     need(not loose, f"has other parameters than its projections: {[n for n, _ in loose][:1]}")
     turn = same if subject.calls.batch_first else _exchanged
+    # What reads the tokens is seen in the numbers that went in. Names, if they are known, say only
+    # which of these maps is which.
     first = [call for call in calls if any(_equal(turn(call[2]), x) for x in inputs)]
     last = [call[1] for call in calls if not any(call is each for each in first)]
+    # What reads something else is the output's matrix. With two of these there is a gate or a
+    # latent, for which no formula is known here.
     need(first and len({id(module) for module in last}) <= 1, missing)
     out = last_of or (_applied(last[0]) if last else same)
     given = [*inputs[:2], inputs[1]] if subject.calls.inputs == "qk" else inputs
@@ -147,6 +151,7 @@ def fused(subject: Subject, first: Tensor, both: Tensor | None = None) -> Iterat
             yield [first, *(x.flatten(2) for x in both.unflatten(-1, (groups, 2, dim)).unbind(-2))]
     elif first.shape[-1] == (heads + 2 * groups) * dim:
         yield list(first.split([heads * dim, groups * dim, groups * dim], dim=-1))
+        # Or group by group: its queries, then its key and its value.
         in_groups = first.unflatten(-1, (groups, -1, dim))
         yield [x.flatten(2) for x in in_groups.split([heads // groups, 1, 1], dim=-2)]
         if heads == groups:
@@ -188,6 +193,8 @@ def _of_parameters(
     rest = [p for n, p in loose if role(n) is None]
     last, added = [p for p in rest if p.ndim > 1], [p for p in rest if p.ndim == 1]
     need(len(last) + len(calls) <= 1, "has other parameters than its projections")
+    # A bare matrix that is square doesn't tell which way round it multiplies: what fits the output
+    # decides.
     for turned in (False, True):
         try:
             three = [

@@ -30,6 +30,8 @@ class Check:
     also: tuple[str, ...] = ()
 
 
+# Filled while rooms are imported: the decorator is all that a new check needs, there is no list
+# beside it.
 CHECKS: dict[str, Check] = {}
 PAGES: dict[str, str] = {}  # of each name that a finding may have, the section that explains it
 Look = Callable[[Subject], Found]

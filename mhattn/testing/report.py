@@ -39,6 +39,7 @@ class Finding:
         told = {"did": self.did + case, "got": self.got, "expected": self.expected}
         lines = [f"{self.level}: {self.check}"]
         for name, text in told.items():
+            # 66 columns, as all code of the site: a report is shown in pages.
             lines.append(textwrap.fill(f"  {name:9}{text}", 66, subsequent_indent=" " * 11))
         return "\n".join([*lines, f"  why      {SITE}{self.page}"])
 
@@ -82,6 +83,7 @@ class Report:
 
     def __str__(self) -> str:
         found = {finding.check: finding.level for finding in reversed(self.findings)}
+        # Of one check, a mistake outranks a note.
         found |= {finding.check: "error" for finding in self.errors}
         good = [name for name in self.checked if name not in found]
         notes = len(self.findings) - len(self.errors)

@@ -23,6 +23,8 @@ def rotary_of(layer: nn.Module) -> nn.Module:
         found = [key for key in beside if key.endswith("RotaryEmbedding")]
         found = [key for key in found if inspect.isclass(beside[key])]
         if found and not kind.__module__.startswith("torch"):
+            # Several models share a file at times: LlamaAttention and LlamaRotaryEmbedding belong
+            # together.
             best = max(found, key=lambda key: _shared(key, name))
             try:
                 return cast(nn.Module, beside[best](layer.config))
@@ -75,11 +77,14 @@ class Turns:
         places = torch.arange(0, dim, 2, dtype=torch.float64) / dim
         if not torch.allclose(speeds, base**-places, rtol=1e-4, atol=1e-6):
             return cls("relative")
+        # Angles are float32, and bases round numbers: four digits are what they tell.
         return cls("rotary", layout, float(f"{base:.4g}"))
 
 
 def _layout(angles: Tensor) -> tuple[str, Tensor]:
     first, second = angles.chunk(2)
+    # Each angle is there twice, for the two features that it turns: in the other half, or beside
+    # it.
     if torch.allclose(first, second):
         return "halves", first
     return "interleaved", angles[::2]

@@ -106,6 +106,8 @@ class Subject:
     @property
     def tolerance(self) -> float:
         """How far outputs of size one may differ by rounding."""
+        # Some products follow each other, so this is well above one rounding; what mistakes move is
+        # more.
         return {torch.float64: 1e-9, torch.float32: 2e-4}.get(self.calls.dtype, 0.06)
 
     def train(self, on: bool = True) -> None:
@@ -120,16 +122,20 @@ class Subject:
 
         def tensor(length: int, heads: int) -> Tensor:
             before = (heads, length, self.dim) if self.is_heads else (length, self.width)
+            # Drawn in float64 and rounded then: every type of floats gets the same numbers, as far
+            # as it has them.
             x = torch.randn((batch, *before), generator=source, dtype=torch.float64) * size
             return x.to(c.device, c.dtype)
 
         heads = [self.heads, self.kv_heads, self.kv_heads]
         if self.is_heads or len(lengths) == 2:
             return [tensor(*each) for each in zip(long, heads, strict=True)]
+        # One tensor three times, for `nn.MultiheadAttention` and others ask whether key is query.
         return [tensor(lengths[0], 1)] * 3
 
     def __call__(self, *inputs: Tensor, seed: int = 0, **asked: Any) -> Out:
         """Call the layer; ``asked`` may have causal, mask, padding, weights, cache and others."""
+        # Two calls that are compared drop the same weights, if any are dropped.
         torch.manual_seed(seed)
         return self._read(self.raw(*inputs, **asked), asked)
 
@@ -145,6 +151,7 @@ class Subject:
         c = self.calls
         query, key, value = inputs if len(inputs) == 3 else (inputs[0],) * 3
         if not self.is_heads and not c.batch_first:
+            # Three transposed views would be three tensors: what was one stays one.
             same = key is query
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
             key, value = (query, query) if same else (key, value)
@@ -186,6 +193,7 @@ class Subject:
             if how == "ignore":
                 mask = ~mask
             elif how == "add":
+                # The least finite number, as libraries have it: a row of -inf alone gives NaN.
                 mask = self.added(mask, torch.finfo(self.calls.dtype).min)
         if self.calls.mask_heads == "B*H,L,S" and mask.ndim == 4:
             return mask.expand(-1, self.heads, -1, -1).flatten(0, 1)

@@ -24,6 +24,8 @@ __all__ = [
     "window_mod",
 ]
 
+# They are compiled into the kernel and called with tensors of indices: no `if`, `and` or `or` on
+# these.
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 

@@ -69,6 +69,7 @@ class LatentForm(Protocol):
 
 
 def one_form(function: Callable[..., Attended]) -> LatentForm:
+    # Both forms are called alike, so the overloads of that call are written once, above.
     return cast(LatentForm, function)
 
 

@@ -315,6 +315,8 @@ def causal(
     chunk_size: int,
 ) -> tuple[list[Tensor], Tensor]:
     """The last query stands beside the last key; what has no partner comes first."""
+    # The last query sees every key. So if there are fewer keys, the first queries see the state
+    # alone; if there are more, the first keys are seen by all.
     surplus = query.shape[-2] - keys[0].shape[-2]
     early, ahead = max(0, surplus), max(0, -surplus)
     prefix, keys = [x[..., :ahead, :] for x in keys], [x[..., ahead:, :] for x in keys]
@@ -332,6 +334,7 @@ def divide(mixed: Tensor) -> Tensor:
 
 def not_zero(total: Tensor) -> Tensor:
     """A row without any weight stays a row of zeros."""
+    # Where nothing is seen, the sum of weighted values is zero as well: 0 / 1, not NaN.
     return total.masked_fill(total == 0, 1.0)
 
 
@@ -353,6 +356,8 @@ def hide(
     if mask is not None:
         check.mask_of_keys(mask, shape)
         seen = torch.atleast_2d(mask).mT  # (..., S, 1)
+        # A hidden key adds nothing to either sum, so its features needn't be touched; NaN in a
+        # hidden value is gone, too.
         value, one = value.masked_fill(~seen, 0.0), seen.to(dtype)
     return value, one.expand(*value.shape[:-1], 1)
 

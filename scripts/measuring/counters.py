@@ -62,6 +62,8 @@ class OfTorch(nn.Module):
         return self.layer(x, x, x, need_weights=self.need_weights)[0]
 
 
+# The same attention in two spellings: counters that replace functions see `torch.matmul`, but not
+# `@`.
 def by_function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = torch.matmul(query, key.transpose(-2, -1)) / query.shape[-1] ** 0.5
     return torch.matmul(scores.softmax(dim=-1), value)
@@ -111,6 +113,7 @@ def with_ptflops(layer: nn.Module, x: Tensor) -> float:
 
     options: dict[str, Any] = {"as_strings": False, "print_per_layer_stat": False}
     options |= {"backend": "pytorch", "input_constructor": lambda _: {"x": x}}
+    # A new module is in training, whatever the layer in it is.
     named = WithX(layer).train(layer.training)
     return get_model_complexity_info(named, tuple(x.shape[1:]), **options)[0]
 
@@ -174,6 +177,7 @@ def reported(name: str, layer: nn.Module, x: Tensor) -> float:
         torch.set_grad_enabled(layer.training),
     ):
         warnings.simplefilter("ignore")
+        # A copy: some counters leave hooks and buffers in the layer that the next one would find.
         return COUNTERS[name](copy.deepcopy(layer), x)
 
 
@@ -203,6 +207,7 @@ def counters(rounds: int) -> dict:
     for label, (layer, num_kv_heads) in layers().items():
         sizes = {"query_len": LENGTH, "num_kv_heads": num_kv_heads}
         rows.append(row(label, layer, attention_cost(EMBED_DIM, HEADS, **sizes).flops, MACS))
+    # Without what a version says of its build, as in 2.9.0+cpu.
     short = [re.match(r"[\d.]*\d", there.get(name, "0"))[0] for name in COUNTERS]
     rows.append(["`version`", *("–" if number == "0" else number for number in short), "–"])
     columns = [f"{name} {there.get(name, '')}".strip() for name in COUNTERS]

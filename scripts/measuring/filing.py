@@ -21,6 +21,7 @@ from measuring import machine
 
 def commit() -> str:
     """The commit that is measured, and whether there was more than that; measurements aside."""
+    # The file that is being written doesn't make the measured code another.
     others = [".", ":!docs/data/measured"]
     asked = ["rev-parse", "--short", "HEAD"], ["status", "--porcelain", "--", *others]
     options = {"capture_output": True, "encoding": "utf-8", "check": True, "cwd": ROOT}
@@ -39,6 +40,8 @@ def provenance(rounds: int, benchmark: Callable, device: str = "cpu") -> dict:
     whole = machine.of_processor()
     if where.type != "cpu":
         versions = {"cuda": torch.version.cuda, "hip": torch.version.hip}  # one of them
+        # The processor that launches kernels decides how long a short one takes: it is noted beside
+        # the GPU.
         about = {"device": torch.cuda.get_device_name(where), "host": machine.processor()}
         about |= {name: number for name, number in versions.items() if number}
         whole = machine.of_gpu(where)
@@ -65,6 +68,8 @@ def write(name: str, found: dict) -> Path:
     text = head.removesuffix("\n}") + f',\n  "rows": [\n    {rows}\n  ]\n}}\n'
     place = FOLDER / folder(found["provenance"])
     place.mkdir(parents=True, exist_ok=True)
+    # A draft of this process's own, renamed when it is whole: who is interrupted leaves the old
+    # file.
     draft = place / f".{name}.{os.getpid()}"
     draft.write_text(text, encoding="utf-8", newline="\n")
     return draft.replace(place / f"{name}.json")

@@ -37,6 +37,7 @@ def sizes(device: str, **numbers: int) -> dict:
     if device == "cpu":
         return {}
     told = ", ".join(f"{name} = {number}" for name, number in numbers.items())
+    # [6:] takes "torch." off the type's name.
     return {"sizes": ", ".join(filter(None, (str(number_type(device))[6:], told)))}
 
 
@@ -64,6 +65,8 @@ def interval(measured: list[float]) -> list[float]:
     True for rounds that are independent of each other; with as many digits as anybody reads.
     """
     ordered, k = sorted(measured), rank(len(measured))
+    # Rounds that were measured, not a formula of their spread: times have a long tail to one side,
+    # so an interval around the mean would promise too much.
     numbers = statistics.median(ordered), ordered[k - 1], ordered[-k]
     return [float(f"{number:.4g}") for number in numbers]
 

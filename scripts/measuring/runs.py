@@ -82,7 +82,8 @@ def differences(asked: str, seed: int, relative: float = 0.0) -> tuple[float, fl
     filed = runs.filed(story).get(name, {"values": []})
     if not 0 <= seed < len(filed["values"]):
         raise SourceError(f"{asked}: nothing is filed for the seed {seed}")
-    result = _checked(_function(story, name)(seed), asked)
+    seeds = runs.ran_with_seeds(story, name) is not False
+    result = _checked(_function(story, name, seeds)(seed), asked)
     weights = torch.load(runs.weights_path(story, name)) if "weights" in filed else {}
     weights = {part: tensor[seed].double() for part, tensor in weights.items()}
     if {n: w.shape for n, w in result.weights.items()} != {n: w.shape for n, w in weights.items()}:
@@ -106,11 +107,15 @@ def _difference(now: Any, filed: Any, relative: float) -> float:
     return abs(now - filed) - relative * abs(filed)
 
 
-def _function(story: str, name: str) -> Callable[[int], Any]:
-    """A story's function, with all that its code needs, in a process that does nothing else."""
+def _function(story: str, name: str, seeds: bool = True) -> Callable[[int], Any]:
+    """A story's function, with all that its code needs, in a process that does nothing else.
+
+    A top-level `_ = torch.manual_seed(0)` is taken along where what follows it is needed, for the
+    function may read what was drawn there.
+    """
     with_torch.prepare("cpu")
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(runs.code(story, name), f"{story}.pycon", "exec"), namespace)
+    exec(compile(runs.code(story, name, seeds), f"{story}.pycon", "exec"), namespace)
     return namespace[name]
 
 

@@ -40,6 +40,7 @@ def launches(rounds: int, device: str = "cpu") -> dict:
 
     As it stands, compiled, and on a GPU as one graph; these are the times of a reader's own clock.
     """
+    # One thread: what is measured is the Python that launches a step, not the share of cores.
     torch.set_num_threads(1)
     width, heads = size_of(device)
     made: Any = {"dtype": number_type(device), "device": device}
@@ -47,6 +48,8 @@ def launches(rounds: int, device: str = "cpu") -> dict:
     x = torch.randn(1, 1, width, **made)
     rows = []
     for cached in (128, 1024, 8192):
+        # Each length is compiled as if it were the first: of one function, only a few versions are
+        # compiled, and the rest would run as it stands.
         torch.compiler.reset()
         cache = remembered(layer, 1, cached)
         call = partial(step, layer, x, cache, cached)
@@ -87,6 +90,7 @@ def of_one_request(made: Any) -> dict[str, Callable[[int], tuple[Callable, list[
     def product(tokens: int, batch: int) -> tuple[Callable, list[Tensor]]:
         return lambda x: F.linear(x, weight), [rows[:batch, :tokens]]
 
+    # Drawn once for the largest batch, of which the smaller ones are the beginning.
     long = torch.randn(3, most, heads, 2048, width // heads, **made)
     rows = torch.randn(most, 256, width, **made)
     return {
@@ -112,6 +116,8 @@ def other_requests(rounds: int, device: str = "cpu") -> dict:
         for name, of_batch in calls.items():
             run, inputs = of_batch(1)
             alone = run(*inputs)
+            # A kernel that gives other bits each time would be counted as if other requests had
+            # done it.
             if not alone.equal(run(*inputs)):
                 raise AssertionError(f"{name} gives other bits each time, without other requests")
             shares = found.setdefault((str(dtype)[6:], name), [[] for _ in BATCHES])

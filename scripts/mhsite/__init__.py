@@ -5,7 +5,8 @@
 - `beside`: notebooks, the search index, cards, the zip.
 - `engines`: who renders the pages, and when.
 
-All of them may import `folders`, one module: where this project lies.
+All of them may import two modules beside the rooms: `folders`, where this project lies, and
+`words`, those of the interface in both languages.
 
 Whoever imports it gets this clone's `mhattn`, whatever another clone has installed there.
 """

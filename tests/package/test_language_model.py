@@ -4,6 +4,7 @@ import inspect
 import struct
 import warnings
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from mhattn import KVCache
 from mhattn.models import LanguageModel, LanguageModelBlock, load_gguf, write
+from mhattn.models.gguf_file import read_gguf
 
 V, LAYERS, GROUP, KV_HEADS, D, MLP, BASE, EPS = 101, 3, 3, 5, 14, 37, 50.0, 0.1
 HEADS = GROUP * KV_HEADS
@@ -261,8 +263,49 @@ def test_missing_and_damaged_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"model\.gguf"):
         load_gguf(path)
     path.write_bytes(b"not a model" * 10)
-    with pytest.raises(ValueError, match="GGUF magic invalid"):
+    with pytest.raises(ValueError, match=r"gguf must begin with b'GGUF'.* got b'not '"):
         load_gguf(path)
+    whole = write_gguf(path).read_bytes()
+    path.write_bytes(b"GGUF" + struct.pack(">I", 3) + whole[8:])
+    with pytest.raises(ValueError, match="version 2 or 3, little-endian"):
+        load_gguf(path)
+    for end in (6, 200, len(whole) - 1):
+        path.write_bytes(whole[:end])
+        with pytest.raises(ValueError, match=r"model\.gguf must hold \d+ bytes from byte \d+ on"):
+            load_gguf(path)
+    kind = whole.index(b"general.architecture") + len("general.architecture")
+    path.write_bytes(whole[:kind] + struct.pack("<I", 13) + whole[kind + 4 :])
+    with pytest.raises(ValueError, match=r"a field in .*gguf must be of \[0, .*\], got 13"):
+        load_gguf(path)
+
+
+def test_fields_are_those_that_gguf_reads(tmp_path):
+    """Of every kind, nested in no list and in one."""
+    path = tmp_path / "fields.gguf"
+    file = gguf.GGUFWriter(path, "llama")
+    file.add_int8("a", -3)
+    file.add_uint16("b", 60000)
+    file.add_int16("c", -300)
+    file.add_int64("d", -(2**40))
+    file.add_uint64("e", 2**63)
+    file.add_float64("f", 0.1)
+    file.add_float32("g", 0.1)
+    file.add_bool("h", True)
+    file.add_string("i", "两 words")
+    file.add_array("j", ["a", "", "é"])
+    file.add_array("k", [1.5, -2.5])
+    file.add_custom_alignment(64)
+    file.add_tensor("t", np.arange(6, dtype=np.float32).reshape(2, 3))
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
+    fields, tensors = read_gguf(path)
+    theirs = gguf.GGUFReader(path)
+    known = {name: field.contents() for name, field in theirs.fields.items() if name[0] != "G"}
+    assert fields == known
+    assert {type(fields[name]) for name in "hij"} == {bool, str, list}
+    assert {name: tensor.tolist() for name, tensor in tensors} == {"t": [[0, 1, 2], [3, 4, 5]]}
 
 
 # SmolLM2

@@ -77,7 +77,8 @@ def as_a_page(page):
 
 
 def lines(html):
-    return BeautifulSoup(html, "html.parser").prettify().splitlines()
+    """The same for both but for the indentation of a list's further lines."""
+    return [line.strip() for line in BeautifulSoup(html, "html.parser").prettify().splitlines()]
 
 
 @pytest.mark.parametrize("name", few_now(LABS, 2, of="labs", name=str))

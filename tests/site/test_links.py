@@ -4,7 +4,7 @@ import functools
 import re
 
 import pytest
-from mhsite.pages import data, links
+from mhsite.pages import links, navigation
 from mhsite.stories.source import DOCS, LANGUAGES, STORIES
 
 SHOWN = re.compile(r'^\s*--8<-- "mhattn/([\w/]+)\.py:(\w+)"', re.M)
@@ -15,7 +15,7 @@ INCLUDED = re.compile(r'^\s*--8<-- "([\w-]+)\.pycon:', re.M)
 def pages(language):
     """The text of each page by its name, in the order of the navigation."""
     folder = DOCS / language
-    paths = data.pages(language)
+    paths = navigation.pages(language)
     return {p.relative_to(folder).as_posix(): p.read_text(encoding="utf-8") for p in paths}
 
 

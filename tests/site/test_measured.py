@@ -28,7 +28,7 @@ from measuring import (
     rounds,
     variants,
 )
-from mhsite.pages import data, measured
+from mhsite.pages import measured, tables
 from mhsite.pages.page import page_paths, parse, read as read_page, skeleton
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
@@ -144,7 +144,7 @@ def second(folder, found=None, path="nvidia-h100-80gb-hbm3/layers.json"):
 
 def shown(language="en", headings="$n$ | ours"):
     (block,) = parse(f"<!-- measured layers | {headings} -->\n").blocks
-    return data.table(block, language, "https://site/{}".format)
+    return tables.table(block, language, "https://site/{}".format)
 
 
 def test_one_device_is_a_table_and_a_line(folder):
@@ -161,7 +161,8 @@ def test_a_second_device_needs_its_file_and_nothing_else(folder, language):
     second(folder)
     tables = shown(language)
     first, other = tables.split("**NVIDIA H100 80GB HBM3**\n{ .mh-device }\n\n")
-    name = "**AMD EPYC**" + measured.FIRST[language]
+    about = {"en": ", which the text is about", "zh": "（正文所说的设备）"}
+    name = "**AMD EPYC**" + about[language]
     assert first.strip() == f"{name}\n{{ .mh-device }}\n\n{alone}"
     lines = other.splitlines()
     assert lines[:3] == [*alone.splitlines()[:2], "| 8 | 500 ms |"]

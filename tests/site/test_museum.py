@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 import torch
 from cases import every
-from mhsite.pages import data, museum, traps
+from mhsite.pages import link_targets, museum, traps
 from mhsite.pages.page import parse, read
 from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError, sections
 
@@ -71,7 +71,7 @@ def test_checks_lead_to_the_doctors_page(story_results, language):
     assert len(links) == sum("check" in said for said in traps.kinds()["masks"].values())
     for anchor, name in links:
         assert museum.sections_of_checks(language)[name] == anchor
-        assert anchor in data.anchors(read(DOCS / language / museum.DOCTOR))
+        assert anchor in link_targets.anchors(read(DOCS / language / museum.DOCTOR))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -139,7 +139,7 @@ def test_links_lead_to_the_traps(story_results, language):
     links = re.findall(r'<p><a href="\.\./([\w-]+)/#([\w-]+)"', html)
     assert len(links) == len(traps.kinds()["masks"])
     for name, anchor in links:
-        assert anchor in data.anchors(read(DOCS / language / f"{name}.md"))
+        assert anchor in link_targets.anchors(read(DOCS / language / f"{name}.md"))
 
 
 def test_traps_have_ids_of_their_own():

@@ -84,7 +84,7 @@ def test_no_title_citation_or_figure_is_lost(page):
             for part in filter(str.strip, re.split(r"\0|[\[\]]", words)):
                 assert part.strip() in said, block.title
     cited = [part.value for part in skeleton(page) if part.kind == "citation"]
-    works = notebook.data.bibliography()
+    works = notebook.bibliography.works()
     for key in set(cited):
         assert said.count(f"]({works[key]['url']})") >= cited.count(key), key
     drawn = {results.drawn(b.section) for b in page.walk() if b.kind == "include"}

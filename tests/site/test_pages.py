@@ -13,7 +13,15 @@ from pathlib import Path
 import pages
 import pytest
 from cases import every
-from mhsite.pages import data, extension, page as page_module
+from mhsite.pages import (
+    bibliography,
+    extension,
+    glossary,
+    link_targets,
+    navigation,
+    page as page_module,
+    tables,
+)
 from mhsite.pages.page import page_paths, parse, read as read_page, skeleton, with_spans
 from mhsite.pages.settings import settings
 from mhsite.stories import keys
@@ -144,7 +152,7 @@ def test_every_figure_is_shown(story_results, language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_bibliography_is_what_pages_cite(language):
-    assert values(language, "citation") == set(data.bibliography())
+    assert values(language, "citation") == set(bibliography.works())
 
 
 # The bibliography
@@ -179,9 +187,9 @@ def work_faults(key, work):
     return faults
 
 
-@every("key", data.bibliography())
+@every("key", bibliography.works())
 def test_work_is_cited_as_it_was_read(key):
-    assert work_faults(key, data.bibliography()[key]) == []
+    assert work_faults(key, bibliography.works()[key]) == []
 
 
 @pytest.mark.parametrize(
@@ -196,7 +204,7 @@ def test_work_is_cited_as_it_was_read(key):
     ],
 )
 def test_link_that_moves_is_seen(key, old, new):
-    work = data.bibliography()[key]
+    work = bibliography.works()[key]
     assert old in work["url"]
     (fault,) = work_faults(key, work | {"url": work["url"].replace(old, new)})[:1]
     assert fault.startswith(f"{key}: https:")
@@ -208,7 +216,7 @@ def test_works_are_one_blank_line_apart():
 
 
 def cited(text, language):
-    return with_spans(text, lambda span: data.citation(span, language, "#{}".format))
+    return with_spans(text, lambda span: bibliography.citation(span, language, "#{}".format))
 
 
 def test_chinese_citation_stands_without_spaces():
@@ -247,18 +255,18 @@ def glossary_faults(groups):
             if bool(chinese) != (language == "zh"):
                 faults.append(f"{term.get('id')}: meaning_{language} is not in that language")
             try:
-                data.title(term.get("page", ""), language)
+                navigation.title(term.get("page", ""), language)
             except SourceError as error:
                 faults.append(f"{term.get('id')}: {error}")
         for name in term.get("paper", []):
             cited = CITED_NAME.fullmatch(name)
-            if not cited or cited["key"] not in data.bibliography():
+            if not cited or cited["key"] not in bibliography.works():
                 faults.append(f"{term.get('id')}: no paper is cited for {name}")
     return faults
 
 
 def test_glossary_is_complete():
-    assert glossary_faults(data.glossary()) == []
+    assert glossary_faults(glossary.groups()) == []
 
 
 def without(key):
@@ -290,7 +298,7 @@ def having(**fields):
     ],
 )
 def test_fault_of_a_term_is_seen(damage, fault):
-    groups = copy.deepcopy(data.glossary())
+    groups = copy.deepcopy(glossary.groups())
     assert groups[0]["term"][0]["id"] == "attention"
     damage(groups[0]["term"][0])
     assert [found for found in glossary_faults(groups) if fault in found]
@@ -302,7 +310,7 @@ def words_of(*files):
 
 def names_used_by(key):
     return {
-        name for group in data.glossary() for term in group["term"] for name in term.get(key, [])
+        name for group in glossary.groups() for term in group["term"] for name in term.get(key, [])
     }
 
 
@@ -353,9 +361,9 @@ def test_glossary_names_the_versions(language):
 )
 def test_terms_works_and_models_can_be_linked(target, language):
     page = read_page(DOCS / language / "index.md")
-    data.check_link(target, page)
+    link_targets.check_link(target, page)
     with pytest.raises(SourceError, match="has no heading #nosuch"):
-        data.check_link(target.split("#")[0] + "#nosuch", page)
+        link_targets.check_link(target.split("#")[0] + "#nosuch", page)
 
 
 # A page is parsed once, and everything is made of that
@@ -446,6 +454,10 @@ def test_fault_of_a_page_is_named_by_file_and_line(story_results, language, old,
 # Models
 
 
+SOURCES = {
+    "en": {"owner": "owner", "library": "library", "paper": "paper"},
+    "zh": {"owner": "官方", "library": "软件库", "paper": "论文"},
+}
 SIZE_AND_KV_HEADS = {  # of those whose layers are of two kinds, or values narrower than keys
     "gemma-4-e2b": ("256, 512", "1"),
     "gemma-4-e4b": ("256, 512", "2"),
@@ -481,7 +493,7 @@ BY_HAND = {
 def test_models_are_shown_as_their_file_has_them(language):
     headings = [chr(ord("a") + i) for i in range(15)]
     (block,) = parse(f"<!-- models | {' | '.join(headings)} -->\n").blocks
-    made = data.table(block, language, str)
+    made = tables.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
     assert [re.sub("<[^>]*>", "", heading) for heading in rows[0]] == headings
     models = tomllib.loads(
@@ -499,7 +511,7 @@ def test_models_are_shown_as_their_file_has_them(language):
         usual = f"{size}{latent}", str(model.get("num_kv_heads", "–"))
         size, kv_heads = SIZE_AND_KV_HEADS.get(name, usual)
         assert (row[3], row[2]) == (f"{bold}{size}{bold}", kv_heads)
-        word = data.SOURCES[language][model["source_kind"]]
+        word = SOURCES[language][model["source_kind"]]
         more = "".join(f" [+]({address})" for address in model.get("more_sources", ()))
         assert row[14] == f"[{word}]({model['source']}){more}"
     if language == "en":
@@ -512,7 +524,7 @@ def test_models_are_shown_as_their_file_has_them(language):
 # Navigation
 
 
-def navigation(language):
+def nav_with_titles(language):
     def walk(items, titles):
         for item in items:
             if isinstance(item, str):
@@ -525,7 +537,7 @@ def navigation(language):
 
 
 def test_navigation_leads_to_every_page_in_both_languages():
-    english, chinese = navigation("en"), navigation("zh")
+    english, chinese = nav_with_titles("en"), nav_with_titles("zh")
     assert sorted(page for _, page in english) == sorted(PAGES)
     for (words, _), (titles, page) in zip(english, chinese, strict=True):
         assert all(re.search("[一-鿿]", title) for title in titles), page
@@ -534,7 +546,7 @@ def test_navigation_leads_to_every_page_in_both_languages():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_next_is_the_next_page_of_the_navigation(language):
-    order = [page for _, page in navigation(language) if not page.endswith("index.md")]
+    order = [page for _, page in nav_with_titles(language) if not page.endswith("index.md")]
     named = {}
     for page in order:
         text = (DOCS / language / page).read_text("utf-8")
@@ -580,11 +592,11 @@ def test_chinese_page_is_typeset_well(page):
 
 
 def test_chinese_data_is_typeset_well():
-    groups = data.glossary()
+    groups = glossary.groups()
     words = [group["zh"] for group in groups]
     words += [term[key] for g in groups for term in g["term"] for key in ("zh", "meaning_zh")]
-    words += [data.other_names(term, "zh") for group in groups for term in group["term"]]
-    words += [title for titles, _ in navigation("zh") for title in titles]
+    words += [glossary.other_names(term, "zh") for group in groups for term in group["term"]]
+    words += [title for titles, _ in nav_with_titles("zh") for title in titles]
     assert [fault for word in words for fault in prose_faults(word)] == []
 
 

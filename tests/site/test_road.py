@@ -5,14 +5,14 @@ from urllib.parse import urljoin
 
 import pytest
 from cases import every
-from mhsite.pages import data
+from mhsite.pages import navigation
 from mhsite.pages.page import read
 from mhsite.pages.settings import settings
 from mhsite.stories.source import DOCS, LANGUAGES
 from mhsite.stories.translation import shown_section
 from test_site import address, each_language, html
 
-CHAPTERS = data.road("en")
+CHAPTERS = navigation.road("en")
 SENTENCE = [page for page in CHAPTERS if page != "build-and-train.md"]  # which reads a text
 
 each_chapter = every("page", CHAPTERS)
@@ -94,7 +94,7 @@ def test_each_page_has_its_place_on_the_road(site, language, page):
 def test_every_section_begins_with_cards_of_its_pages(site, language):
     for item in settings(language)["nav"][1:]:
         (below,) = item.values()
-        first, *others = data.names_in(below)
+        first, *others = navigation.names_in(below)
         if first in ("questions.md", "reference/index.md"):  # which are no lists
             continue
         here = address(language, first)

@@ -1,6 +1,7 @@
 """What was run beforehand: the code behind it is known, and pages say when that has changed."""
 
 import ast
+import dataclasses
 import functools
 import json
 import math
@@ -17,9 +18,15 @@ from drawn import drawn
 from measuring import runs as measuring_runs
 from mhsite.pages import measured, runs
 from mhsite.pages.page import page_paths, read, skeleton
-from mhsite.stories import fingerprints, keys
+from mhsite.stories import as_filed, fingerprints, keys
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
+from mhattn.models import load_gguf
+
+STALE = {
+    "en": " **The code has changed since these runs.**",
+    "zh": "**这些结果得出之后，代码又有改动。**",
+}
 STEMS = sorted(path.stem for path in runs.FOLDER.glob("*.json"))
 FILED = [(stem, name) for stem in STEMS for name in runs.filed(stem)]
 TOLERANCES = tomllib.loads((Path(__file__).parent / "tolerances.toml").read_text("utf-8"))
@@ -187,6 +194,38 @@ def test_a_module_that_moved_counts_under_its_old_name(tmp_path, monkeypatch):
     assert fingerprints.fingerprint(code, "f") == fingerprints.fingerprint(moved, "f")
 
 
+def test_a_function_that_was_written_anew_counts_as_the_one_that_ran(monkeypatch):
+    for (module, name), old in fingerprints.AS_FILED.items():
+        assert {name} <= bound_in(module) & bound_in(old)
+    (module, name), *_ = fingerprints.AS_FILED
+    code = f"from {module} import {name}\n\ndef f():\n    return {name}\n"
+    before, package = fingerprints.fingerprint(code, "f"), fingerprints.keys.package()
+    for old, new, changes in [("read_gguf(path)", "read_gguf(0)", False), ("eps: ", "e: ", True)]:
+        other = {**package.texts, "models.language_model": package.texts["models.language_model"]}
+        assert old in other["models.language_model"]
+        other["models.language_model"] = other["models.language_model"].replace(old, new)
+        changed = dataclasses.replace(package, texts=other)
+        monkeypatch.setattr(fingerprints.keys, "package", lambda changed=changed: changed)
+        assert (fingerprints.fingerprint(code, "f") != before) is changes
+        monkeypatch.undo()
+    monkeypatch.setattr(fingerprints, "AS_FILED", {})
+    assert fingerprints.fingerprint(code, "f") != before
+
+
+def test_what_was_written_anew_returns_the_same_to_the_last_bit(trained):
+    """Weights, tokenizer, and the random numbers that come next."""
+    returned = []
+    for load in (load_gguf, as_filed.load_gguf):
+        _ = torch.manual_seed(0)
+        model, tokenizer = load(trained["SmolLM2-135M-Instruct"])
+        returned.append((model.state_dict(), tokenizer.to_str(), torch.rand(3)))
+    (weights, words, chance), (weights_then, words_then, chance_then) = returned
+    assert words == words_then
+    assert torch.equal(chance, chance_then)
+    assert list(weights) == list(weights_then)
+    assert all(torch.equal(weights[name], weights_then[name]) for name in weights)
+
+
 # Filed runs
 
 
@@ -222,7 +261,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
         assert "3 " in said
         assert "(data/runs/toy.json)" in said
         assert "toy-trained.pt" not in said, "no weights are filed"
-        assert runs.STALE[language] not in said
+        assert STALE[language] not in said
     text = story.read_text(encoding="utf-8").replace("2.0", "3.0")
     story.write_text(text, encoding="utf-8")
     assert run(monkeypatch, "toy:trained", "--again", "2") == 0
@@ -231,7 +270,7 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     less, _ = measuring_runs.differences("toy:trained", 2, relative=0.4)
     assert less == pytest.approx(half / 5, rel=0.01)
     for language in LANGUAGES:
-        assert runs.STALE[language] in runs.markdown("toy:trained", language, str)
+        assert STALE[language] in runs.markdown("toy:trained", language, str)
     assert "toy.zh.json" not in runs.markdown("toy:trained", "zh", str)
     twin = runs.path_of("toy").read_text(encoding="utf-8").replace('"seeds": 3', '"seeds": 7')
     runs.path_of("toy.zh").write_text(twin, encoding="utf-8")
@@ -241,6 +280,67 @@ def test_runs_are_filed_shown_and_known_to_be_stale(story, monkeypatch, capsys):
     assert "(data/runs/toy.zh.json)" in runs.markdown("toy:trained", "zh", str)
     with pytest.raises(SourceError, match=r"no 'other' in docs/data/runs/toy\.json"):
         runs.markdown("toy:other", "en", str)
+
+
+SEEDED = """\
+# --8<-- [start:a]
+>>> import torch
+>>> _ = torch.manual_seed(1)
+>>> unused = torch.rand(3)
+>>> _ = torch.manual_seed(7)
+>>> noise = torch.rand(2).tolist()
+>>> _ = torch.manual_seed(5)
+>>> def trained(seed):
+...     return [noise, seed]
+
+# --8<-- [end:a]
+"""
+
+
+def test_a_run_takes_along_the_seed_before_what_it_reads(story, monkeypatch):
+    story.write_text(SEEDED, encoding="utf-8")
+    assert run(monkeypatch, "toy:trained", "--seeds", "3") == 0
+    drawn = torch.rand(2, generator=torch.Generator().manual_seed(7)).tolist()
+    (noise, _), *_ = runs.filed("toy")["trained"]["values"]
+    assert noise == pytest.approx(drawn, rel=1e-5)
+    assert runs.ran_with_seeds("toy", "trained") is True
+    assert measuring_runs.differences("toy:trained", 1)[0] < 1e-5
+    story.write_text(SEEDED.replace("seed(5)", "seed(6)"), encoding="utf-8")
+    assert not runs.is_stale("toy", "trained"), "nothing is drawn behind it"
+    story.write_text(SEEDED.replace("seed(7)", "seed(8)"), encoding="utf-8")
+    assert runs.is_stale("toy", "trained")
+    assert measuring_runs.differences("toy:trained", 1)[0] > 0.1
+
+
+def test_what_was_filed_without_seeds_is_run_again_without(story, monkeypatch):
+    story.write_text(SEEDED, encoding="utf-8")
+    with_seeds = runs.fingerprint
+    monkeypatch.setattr(runs, "fingerprint", lambda *asked: with_seeds(*asked[:2], False))
+    whole_code = runs.code
+    monkeypatch.setattr(runs, "code", lambda story, name, seeds: whole_code(story, name, False))
+    _ = torch.manual_seed(3)
+    assert run(monkeypatch, "toy:trained", "--seeds", "3") == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(runs, "STORIES", story.parent)
+    monkeypatch.setattr(runs, "FOLDER", story.parent / "runs")
+    assert runs.ran_with_seeds("toy", "trained") is False
+    _ = torch.manual_seed(3)
+    assert measuring_runs.differences("toy:trained", 1)[0] < 1e-5
+
+
+def test_a_page_says_whether_seeds_or_parts_of_the_work_were_run(story, monkeypatch):
+    assert run(monkeypatch, "toy:trained", "--seeds", "3") == 0
+    assert "beforehand with 3 seeds" in runs.markdown("toy:trained", "en", str)
+    assert "用一个种子重新运行代码" in runs.markdown("toy:trained", "zh", str)
+    text = story.read_text(encoding="utf-8")
+    story.write_text(text.replace("seed", "part").replace("manual_part", "manual_seed"), "utf-8")
+    said = runs.markdown("toy:trained", "en", str)
+    assert "Run beforehand in 3 parts (" in said
+    assert "every night a test runs one of the parts again" in said
+    assert "分 3 个部分预先运行（" in runs.markdown("toy:trained", "zh", str)
+    story.write_text(text.replace("trained(seed)", "trained(number)"), "utf-8")
+    with pytest.raises(SourceError, match=r"toy\.pycon.* of trained must be called seed or part"):
+        runs.markdown("toy:trained", "en", str)
 
 
 def test_weights_are_filed_beside_the_numbers(story, monkeypatch, capsys):

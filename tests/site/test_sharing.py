@@ -12,7 +12,7 @@ import pytest
 from bs4 import BeautifulSoup
 from mhsite.beside import offline, sharing
 from mhsite.engines import build
-from mhsite.pages import data, fragments, page as pages, release
+from mhsite.pages import fragments, navigation, page as pages, release
 from mhsite.stories.source import DOCS, LANGUAGES
 from PIL import Image
 from test_site import PAGES, address, each_language, each_side, html, root_url as root_url, source
@@ -170,7 +170,7 @@ def test_what_moved_leads_to_a_page(site):
 )
 def test_an_address_that_moved_is_a_page_that_leads_on(monkeypatch, old, target):
     """By an address that counts from the old one, so on every host."""
-    monkeypatch.setattr(data, "moved", lambda: {old: "masks/#leak"})
+    monkeypatch.setattr(navigation, "moved", lambda: {old: "masks/#leak"})
     for language, title in (("en", "The causal mask"), ("zh", "因果掩码")):
         made = build.moved(language, "https://host/here/")
         assert list(made) == [f"{old}index.html"]
@@ -196,7 +196,7 @@ def test_a_page_leads_on_from_a_section_that_is_another_pages_now(open_page, hom
 
 def test_a_section_that_moved_elsewhere_is_found_from_the_old_page(monkeypatch, browser, tmp_path):
     """In a browser, from a folder: as in the zip, and on any host."""
-    monkeypatch.setattr(data, "moved", lambda: {"old/": "masks/", "old/#a": "shapes/#leak"})
+    monkeypatch.setattr(navigation, "moved", lambda: {"old/": "masks/", "old/#a": "shapes/#leak"})
     (made,) = build.moved("en", "https://host/").items()
     for name in ("old", "masks", "shapes"):
         (tmp_path / name).mkdir()

@@ -15,7 +15,7 @@ from bs4 import BeautifulSoup, Comment, Tag
 from bs4.element import PreformattedString
 from cases import every
 from mhsite.beside import search
-from mhsite.pages import data
+from mhsite.pages import bibliography, glossary
 from mhsite.pages.cells import CHINESE_FONT
 from mhsite.pages.page import page_paths, read, skeleton, with_spans
 from mhsite.stories import results, translation
@@ -159,7 +159,7 @@ def test_terms_can_be_linked_and_lead_to_their_pages(site, language):
     soup = html(site, language, "glossary.md")
     other = LANGUAGES[language == LANGUAGES[0]]
     here = "https://host/" + address(language, "glossary.md")
-    groups = data.glossary()
+    groups = glossary.groups()
     terms = {term["id"]: term for group in groups for term in group["term"]}
     assert [entry["id"] for entry in soup.select("article dt")] == list(terms)
     for entry in soup.select("article dt"):
@@ -305,7 +305,7 @@ def test_each_question_has_code_and_leads_to_a_section(language):
 @each_language
 def test_each_work_is_cited_and_says_where(site, language):
     works = html(site, language, "bibliography.md").article.select("li")
-    assert len(works) == len(data.bibliography())
+    assert len(works) == len(bibliography.works())
     assert [work.text for work in works if not work.select('a[href^=".."]')] == []
 
 

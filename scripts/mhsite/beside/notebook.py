@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import nbformat
 from nbformat import v4
 
-from mhsite.pages import cells, chapters, data, museum, release
+from mhsite import words
+from mhsite.pages import bibliography, cells, chapters, museum, navigation, release, tables
 from mhsite.pages.page import Block, Page, Span, models_of, question_ids, with_spans
 from mhsite.stories import results
 from mhsite.stories.source import Section, SourceError
@@ -22,15 +23,6 @@ from mhsite.stories.source import Section, SourceError
 ROLE = re.compile(r"\\(?:query|key|value|weights|output)(?![a-zA-Z])\s*")
 TOKEN = re.compile(r"\\(?:[a-zA-Z]+|.)|.", re.S)
 ATTRIBUTES = re.compile(r"\{ [.:#][^}]*\}")
-FROM = {
-    "en": "From [{url}]({url}): there are its pictures and all that moves. {state}.",
-    "zh": "本笔记本来自 [{url}]({url})，那里有全部图片和可以动手操作的部分。{state}。",
-}
-READS = {
-    "en": "Its code fetches {title} ({licence}), a file of {megabytes} MB, once.",
-    "zh": "代码会下载一次 {title}（{licence}），文件大小为 {megabytes} MB。",
-}
-TRY = {"en": "[Try it on the page]({})", "zh": "[在网页上动手试]({})"}
 
 
 class Code(NamedTuple):
@@ -119,10 +111,10 @@ def _shown(data: dict[str, str]) -> dict[str, Any]:
 
 def _about(page: Page, home: str) -> Iterator[str]:
     """Where a page's code is from, and what it needs: a line each."""
-    said = {"url": home + page.url, "state": release.state(page.language)}
-    yield FROM[page.language].format(**said)
+    language, url = page.language, home + page.url
+    yield words.of(language, "notebook.origin", url=url, state=release.state(language))
     for model in models_of(page):
-        yield READS[page.language].format(**vars(model))
+        yield words.of(language, "notebook.fetches", **vars(model))
 
 
 def _requirement(page: Page) -> str:
@@ -262,15 +254,15 @@ class _Plain:
                 f"- [{trap.plain_title}]({self.address(trap.target)})\n" for trap in traps
             )
         elif block.kind == "table":
-            text = data.table(block, self.page.language, lambda file: self.home + file)
+            text = tables.table(block, self.page.language, lambda file: self.home + file)
             yield with_spans(text, self.span) + "\n"
         elif block.kind == "cards":
             names = [name for _, found in chapters.listed(block, self.page) for name in found]
-            links = (data.to_page(name, self.page.language, self.address) for name in names)
+            links = (navigation.to_page(name, self.page.language, self.address) for name in names)
             yield "".join(f"- {link}\n" for link in links)
         elif block.kind == "widget":
             address = f"{self.home}{self.page.url}#{self.anchor}"
-            yield TRY[self.page.language].format(address) + "\n"
+            yield words.of(self.page.language, "notebook.try", address=address) + "\n"
         elif block.kind != "needs":
             yield block.text
 
@@ -298,8 +290,8 @@ class _Plain:
         if span.kind == "math":
             return f"${plain_tex(span.value)}$"
         if span.kind == "citation":
-            works = data.bibliography()
-            return data.citation(span, self.page.language, lambda key: works[key]["url"])
+            works = bibliography.works()
+            return bibliography.citation(span, self.page.language, lambda key: works[key]["url"])
         if span.kind == "link" and not re.match("https?:", span.value):
             return f"]({self.address(span.value)})"
         return span.text

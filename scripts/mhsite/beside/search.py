@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from mhsite.pages import data, fragments
+from mhsite.pages import bibliography, fragments, glossary, tables
 from mhsite.pages.api import api
 from mhsite.pages.page import Block, Page, Span, keys, parse, question_ids, with_spans
 
@@ -79,7 +79,7 @@ def documents(page: Page) -> list[dict]:
 def names(page: Page) -> dict[str, list[str]]:
     """What the subject of a section is called, here and elsewhere: fragments to names."""
     found: dict[str, list[str]] = {}
-    for target, called in data.searched():
+    for target, called in glossary.searched():
         name, hash_, anchor = target.partition("#")
         if name == page.name:
             plain = [cut(words(each, page.language)).strip() for each in called]
@@ -121,7 +121,7 @@ def _blocks(blocks: tuple[Block, ...]) -> Iterator[Block]:
         if block.value.startswith(("measured ", "museum ")):
             continue
         if block.kind == "table":  # that of the glossary has headings
-            yield from parse(data.table(block, block.language, str)).blocks
+            yield from parse(tables.table(block, block.language, str)).blocks
             continue
         yield block
         if not block.is_question:
@@ -152,7 +152,7 @@ def words(markdown: str, language: str) -> str:
 
 def span_words(span: Span, language: str) -> str:
     if span.kind == "citation":
-        return f" ({'; '.join(data.short_name(key, language) for key in keys(span))}) "
+        return f" ({'; '.join(bibliography.short_name(key, language) for key in keys(span))}) "
     if span.kind == "math":
         return formula(span.value)
     return span.value.strip("`") if span.kind == "code" else " "

@@ -21,6 +21,7 @@ from matplotlib import font_manager
 from PIL import Image, ImageDraw, ImageFont
 
 from mhattn.show import fonts
+from mhsite import words
 from mhsite.beside import search
 from mhsite.pages import fragments
 from mhsite.pages.page import Page, read
@@ -180,7 +181,7 @@ def feed(language: str, home: str) -> dict[str, str]:
     )
     text = (
         f'<?xml version="1.0" encoding="utf-8"?>\n<feed xmlns="http://www.w3.org/2005/Atom" '
-        f'xml:lang="{"zh-Hans" if language == "zh" else language}"><id>{url}</id>\n'
+        f'xml:lang="{words.of(language, "page.lang")}"><id>{url}</id>\n'
         f"<title>{escape(settings(language)['site_name'])}</title><author><name>The mhattn "
         f'developers</name></author><link href="{url}"/><link rel="self" href="{home}feed.xml"/>\n'
         f"<updated>{found[0][0]}T00:00:00Z</updated>\n{entries}</feed>\n"

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from markdown import Markdown
 
+from mhsite import words
 from mhsite.beside import notebook, search, sharing
 from mhsite.pages import (
     calculator,
-    data,
     extension,
     formulas,
     fragments,
     measured,
+    navigation,
     notices,
     release,
     runs,
@@ -25,12 +26,10 @@ from mhsite.pages.page import Page, page_paths, read
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES
 
-HTML_LANGUAGE = {"en": "en", "zh": "zh-Hans"}
 COMMENT = {
     ".css": r"(?s)/\*.*?\*/",
     ".js": r"(?m)^\s*(//.*|/\*\*((?!\*/)(?s:.))*\*/)\n",  # on lines of its own
 }
-MOVED = {"en": "This page has moved: ", "zh": "本页已移至："}
 # An old link to a section leads to where that section is now.
 TO_SECTION = """<script>
 location.replace((document.getElementById(location.hash.slice(1)) || document.links[0]).href)
@@ -53,7 +52,7 @@ def pages(language: str) -> list[Page]:
 
 def description(page: Page) -> str:
     """What a page is about, for those who list pages; a new page's first paragraph."""
-    if said := data.description(page.name, page.language):
+    if said := navigation.description(page.name, page.language):
         return said
     first = (block for block in page.blocks if block.kind == "prose" and block.text.strip())
     prose = [block.text for block in first][:1]
@@ -95,9 +94,7 @@ def _outputs(language: str, stories: set[str] | None = None) -> Files:
 
 def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> Files:
     """What no single page owns; ``whole_fonts``: while there are formulas to come."""
-    found: Files = {f"assets/{path.name}": path for path in sorted((DOCS / "assets").iterdir())}
-    for path in (path for path in (DOCS / "assets").iterdir() if path.suffix in COMMENT):
-        found[f"assets/{path.name}"] = slim(path)
+    found = assets(language)
     found["assets/known-sizes.js"] = calculator.known_sizes()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
@@ -112,32 +109,43 @@ def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> File
     return found
 
 
+def assets(language: str) -> Files:
+    """The files of docs/assets; scripts have their words in the language of their site."""
+    return {
+        f"assets/{path.name}": words.into_script(slim(path), language)
+        if path.suffix in COMMENT
+        else path
+        for path in sorted((DOCS / "assets").iterdir())
+    }
+
+
 def moved(language: str, home: str) -> dict[str, str]:
     """A page at each address that is another's now, which leads there on whatever host it lies.
 
     Only the canonical address is absolute: it is for search engines.
     """
     found = {}
-    for old, new in data.moved().items():
+    for old, new in navigation.moved().items():
         if "#" in old:
             continue  # a section, led on by the page that it was on
         up = "../" * old.count("/")
         sections = {
             part.removeprefix(f"{old}#"): up + there
-            for part, there in data.moved().items()
+            for part, there in navigation.moved().items()
             if part.startswith(f"{old}#")
         }
         page = new.partition("#")[0]
+        lang, moved_to = words.of(language, "page.lang"), words.of(language, "page.moved")
         title, to = escape(_title_at(page, language)), escape(up + new)
         links = "".join(
             f'<a hidden id="{escape(name)}" href="{escape(there)}"></a>'
             for name, there in sections.items()
         )
         found[f"{old}index.html"] = (
-            f'<!doctype html><html lang="{HTML_LANGUAGE[language]}"><meta charset="utf-8">\n'
+            f'<!doctype html><html lang="{lang}"><meta charset="utf-8">\n'
             f'<title>{title}</title>\n<link rel="canonical" href="{escape(home + page)}">\n'
             f'<meta http-equiv="refresh" content="0; url={to}">\n'
-            f'<p>{MOVED[language]}<a href="{to}">{title}</a></p>\n'
+            f'<p>{moved_to}<a href="{to}">{title}</a></p>\n'
             f"{links}{TO_SECTION * bool(links)}"
         )
     return found
@@ -145,7 +153,7 @@ def moved(language: str, home: str) -> dict[str, str]:
 
 def _title_at(address: str, language: str) -> str:
     """The title of the page at an address."""
-    pages = map(read, data.pages(language))
+    pages = map(read, navigation.pages(language))
     page = next((page for page in pages if page.url == address), None)
     return search.words(page.headings[0].title, language) if page else address
 

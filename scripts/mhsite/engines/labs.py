@@ -18,7 +18,7 @@ from html import escape
 from bs4 import BeautifulSoup
 
 from mhsite.beside import notebook
-from mhsite.pages import chapters, fragments
+from mhsite.pages import chapters, fragments, links
 from mhsite.pages.extension import Writer
 from mhsite.pages.page import Block, Page, parse, question_ids, trap_ids, with_spans
 
@@ -26,6 +26,7 @@ HEADING = re.compile(r"<h(?P<level>\d) id=.*?</h(?P=level)>", re.S)
 TO_PAGE = re.compile(r'href="(?P<file>[^":#]+)\.md(?P<hash>#[^"]*)?"')
 KEPT = re.compile(r"(?P<before><p>)?KEPT(?P<number>\d+)KEPT(?P<after></p>)?")
 CELL = re.compile(r"\n*CODE(\d+)CODE\n*")
+ABOUT = "\n{ .mh-about }"  # how Markdown gives a class, which a notebook program would show
 CLASS = re.compile(r"\n    (?:type: |attrs: \{class: )([\w-]+)")
 BOX = '<div class="admonition {}"{}>\n<p class="admonition-title">'
 FOLD = '<details class="{}"{}>\n<summary>'
@@ -66,6 +67,11 @@ class LabWriter(Writer):
     def contents(self) -> str:
         return self.markdown(parse(chapters.contents(self.page), self.page.path).blocks)
 
+    def terms(self) -> str:
+        text = links.terms(self.page).removesuffix(ABOUT)
+        opened, closed = self.keep_inline('<p class="mh-about">', alone=True), "</p>"
+        return f"\n\n{opened}{text}{self.keep_inline(closed, alone=True)}" if text else ""
+
     def block(self, block: Block) -> str:
         if block.value == "caption":
             opened, closed = "<figcaption>", "</figcaption>\n</figure>"
@@ -92,7 +98,7 @@ class LabWriter(Writer):
 
     def notebook_cells(self) -> Iterator[dict]:
         """The cells of the notebook, prose and code in turn."""
-        pieces = CELL.split(self.markdown(self.page.blocks))
+        pieces = CELL.split(self.markdown(self.page.blocks) + self.terms())
         for number, piece in enumerate(pieces):
             if number % 2:
                 code, _ = self.code[int(piece)]

@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from mhsite.engines import with_mkdocs
 from mhsite.engines.page_renderer import Renderer
-from mhsite.pages import data, notices
+from mhsite.pages import navigation, notices
 from mhsite.pages.page import Page, language, page_paths, read
 from mhsite.pages.settings import settings
 from mhsite.stories import results, schedule
@@ -317,7 +317,7 @@ def pages_in_order() -> list[Path]:
     """All pages: English ones in the order of the nav, then Chinese ones."""
     found: dict[Path, None] = {}
     for each in LANGUAGES:
-        found |= dict.fromkeys(data.pages(each))
+        found |= dict.fromkeys(navigation.pages(each))
         found |= dict.fromkeys(DOCS / each / path for path in page_paths(each))
     return [path for path in found if path.is_file()]
 

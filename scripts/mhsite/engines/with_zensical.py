@@ -16,7 +16,9 @@ from mhsite.pages.settings import settings
 from mhsite.stories import child_processes
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, SourceError
 
-UNKNOWN = ("hooks", "watch", "INHERIT", "validation")  # to Zensical
+# What Zensical isn't told: it runs no hooks, nothing is watched here, and `settings` has resolved
+# what is inherited. It stops at every broken link, whatever mkdocs.yml says of validation.
+LEFT_OUT = ("hooks", "watch", "INHERIT", "validation")
 
 
 def build_site(site: Path) -> None:
@@ -46,7 +48,7 @@ def build_language(language: str, folder: Path) -> Path:
 
 def stage(language: str, folder: Path) -> None:
     """Put all that a language's site is made of into ``folder``, as Zensical wants to find it."""
-    chosen = {name: value for name, value in settings(language).items() if name not in UNKNOWN}
+    chosen = {name: value for name, value in settings(language).items() if name not in LEFT_OUT}
     home = chosen["site_url"] + ("" if language == "en" else f"{language}/")
     chosen |= {"site_url": home, "docs_dir": "docs", "site_dir": "site"}
     chosen["copyright"] = release.footer(language)

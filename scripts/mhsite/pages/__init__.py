@@ -1,11 +1,14 @@
 """Pages: what stands in their Markdown, and the HTML that it becomes.
 
-- `page`: a page, parsed once into blocks and spans; `settings`: what mkdocs.yml says.
+- `page`: a page, parsed once into blocks and spans; `settings`: what mkdocs.yml says, and
+  TOML files.
 - `extension`: the Python-Markdown extension that replaces each block by its HTML.
 - `cells`: code with what it printed; `fragments`: figures, widgets, what a page offers; `formulas`:
   mathematics by KaTeX; `phone_figures`: letters of figures on a phone.
-- `data`: tables, bibliography, glossary, known models; `measured`: tables of measurements, with
-  `devices` beside each other; `runs`: what was trained beforehand.
+- `navigation`: the order and titles of pages, and addresses that they had; `link_targets`: what a
+  link can lead to.
+- `tables`: which table a comment asks for: `bibliography`, `glossary`, `known_models`, `measured`
+  (of measurements, with `devices` beside each other), `runs` (what was trained beforehand).
 - `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference.
 - `museum`: every silent mistake of the pages; `traps` reads them.
 - `calculator`: its form, and the known models for its script.

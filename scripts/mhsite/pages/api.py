@@ -16,6 +16,7 @@ def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
 
     What they do is said in English alone.
     """
+    # Read, not imported: a page of the reference is rendered without loading torch.
     module = _module(cells.module_of(name))
     said = language == "en"
     yield about(module) if said else ""
@@ -31,6 +32,7 @@ def _module(path: Path) -> griffe.Module:
 
 def members(parent: griffe.Object) -> Iterator[griffe.Object]:
     for member in parent.members.values():
+        # An alias is an import from elsewhere, which is in the reference of its own module.
         named = not member.is_alias and not member.name.startswith("_")
         if member.has_docstring and named and member.is_public:
             yield member

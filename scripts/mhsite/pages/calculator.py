@@ -1,12 +1,11 @@
 """The calculator as the build writes it into its page: a form, and the answers of its defaults.
 
-docs/assets/calculator.js takes over from there, with the words that are given to it here.
+docs/assets/calculator.js takes over from there.
 """
 
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import asdict
 from decimal import ROUND_HALF_UP, Context
 from html import escape
@@ -22,7 +21,7 @@ from mhattn.costs import (
     known_model,
     known_models,
 )
-from mhsite.stories.source import DOCS
+from mhsite import words
 
 MODEL, DEVICE, TOKENS = "llama-3.1-8b", "h100", 8192
 BITS = (32, 16, 8, 6, 5, 4)
@@ -32,8 +31,8 @@ TIMES = ("ns", "µs", "ms", "s")
 
 
 def html(language: str) -> str:
-    """The form and the answers of its defaults, with the words that the script needs."""
-    words = tomllib.loads((DOCS / "data" / "calculator.toml").read_text(encoding="utf-8"))[language]
+    """The form and the answers of its defaults."""
+    labels = words.of(language, "calculator.form")
     rows = [known_model(name) for name in known_models()]
     models = "".join(
         f'<optgroup label="{escape(family)}">'
@@ -42,27 +41,27 @@ def html(language: str) -> str:
         for family, of in groupby(rows, lambda model: model.family)
     )
     chips = [known_accelerator(name) for name in known_accelerators()]
-    bits = "".join(option(n, words["bits"].format(n), 16) for n in BITS)
-    counts = option("", words["auto"], "")
+    bits = "".join(option(n, words.of(language, "calculator.bits", count=n), 16) for n in BITS)
+    counts = option("", words.of(language, "calculator.auto"), "")
     counts += "".join(option(2**i, 2**i, "") for i in range(MOST.bit_length()))
     fields = [
-        choice("model", words, models),
-        choice("device", words, "".join(option(chip.name, chip.title, DEVICE) for chip in chips)),
-        entry("tokens", words, TOKENS),
-        entry("batch", words, 1),
-        choice("weight_bits", words, bits),
-        choice("cache_bits", words, bits),
-        choice("devices", words, counts),
+        choice("model", labels, models),
+        choice("device", labels, "".join(option(chip.name, chip.title, DEVICE) for chip in chips)),
+        entry("tokens", labels, TOKENS),
+        entry("batch", labels, 1),
+        choice("weight_bits", labels, bits),
+        choice("cache_bits", labels, bits),
+        choice("devices", labels, counts),
     ]
-    given = escape(json.dumps(words, ensure_ascii=False))
+    reset = words.of(language, "calculator.reset")
     return (
-        f'<form class="mh-calculator" data-words="{given}">'
+        '<form class="mh-calculator">'
         # Without the script a choice would change nothing: the answers are of the defaults.
         f'<fieldset class="mh-fields" disabled>{"".join(fields)}</fieldset>'
-        f'<p class="mh-calc-error" id="mh-calc-error" hidden></p>{default_answers(words)}'
-        f"<noscript>{words['no_script']}</noscript>"
+        f'<p class="mh-calc-error" id="mh-calc-error" hidden></p>{default_answers(language)}'
+        f"<noscript>{words.of(language, 'calculator.no_script')}</noscript>"
         '<p class="mh-calc-notes" hidden></p><div class="mh-calc-more"></div>'
-        f'<button type="reset" class="md-button" hidden>{words["reset"]}</button>'
+        f'<button type="reset" class="md-button" hidden>{reset}</button>'
         '<p class="mh-calc-said" role="status"></p></form>'
     )
 
@@ -95,39 +94,41 @@ def option(value: object, text: object, chosen: object) -> str:
     return f'<option value="{value}"{selected}>{escape(str(text))}</option>'
 
 
-def choice(name: str, words: dict, options: str) -> str:
-    return f'<label>{words[name]}<select name="{name}">{options}</select></label>'
+def choice(name: str, labels: dict, options: str) -> str:
+    return f'<label>{labels[name]}<select name="{name}">{options}</select></label>'
 
 
-def entry(name: str, words: dict, value: object) -> str:
+def entry(name: str, labels: dict, value: object) -> str:
     field = f'<input name="{name}" value="{value}" inputmode="text" autocomplete="off">'
-    return f"<label>{words[name]}{field}</label>"
+    return f"<label>{labels[name]}{field}</label>"
 
 
-def default_answers(words: dict) -> str:
+def default_answers(language: str) -> str:
     chip = known_accelerator(DEVICE)
     cost = known_model(MODEL).serving(TOKENS, chip)
     parts = [
-        f"<div><dt>{words[name]}</dt><dd><b data-answer={name}>{first}</b> "
+        f"<div><dt>{title}</dt><dd><b data-answer={name}>{first}</b> "
         f"<span data-answer={name}-more>{second}</span></dd></div>"
-        for name, first, second in answers(words, cost, chip)
+        for name, title, first, second in answers(language, cost, chip)
     ]
     return f'<dl class="mh-answers">{"".join(parts)}</dl>'
 
 
-def answers(words: dict, cost: ServingCost, chip: Accelerator) -> list[tuple[str, str, str]]:
-    """The three answers that people come for, of one sequence that fits on one device."""
+def answers(language: str, cost: ServingCost, chip: Accelerator) -> list[tuple[str, str, str, str]]:
+    """What people come for, of one sequence that fits on one device: name, title and answer."""
     total = cost.weight_bytes + cost.cache_bytes
     left = scaled(chip.memory - total, 1024, BYTES)
-    rate = significant(10**9 / cost.step_nanoseconds)
-    return [
-        ("cache", scaled(cost.cache_bytes, 1024, BYTES),
-         words["added"].format(scaled(cost.token_bytes, 1024, BYTES))),
-        ("memory", scaled(total, 1024, BYTES),
-         words["fits"].format(device=chip.title, left=left)),
-        ("prompt", scaled(cost.prompt_nanoseconds, 1000, TIMES), words["one"]),
-        ("rate", rate, words["one"]),
-    ]  # fmt: skip
+    token = scaled(cost.token_bytes, 1024, BYTES)
+    titles, one = words.of(language, "calculator.answers"), words.of(language, "calculator.one")
+    found = {
+        "cache": (scaled(cost.cache_bytes, 1024, BYTES),
+                  words.of(language, "calculator.added", size=token)),
+        "memory": (scaled(total, 1024, BYTES),
+                   words.of(language, "calculator.fits", device=chip.title, left=left)),
+        "prompt": (scaled(cost.prompt_nanoseconds, 1000, TIMES), one),
+        "rate": (significant(10**9 / cost.step_nanoseconds), one),
+    }  # fmt: skip
+    return [(name, titles[name], *answer) for name, answer in found.items()]
 
 
 def scaled(number: float, base: int, units: tuple[str, ...]) -> str:

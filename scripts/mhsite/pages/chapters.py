@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from html import escape
 
-from mhsite.pages import data, fragments
+from mhsite import words
+from mhsite.pages import fragments, navigation
 from mhsite.pages.page import Block, Page, read
 from mhsite.pages.settings import settings
 from mhsite.stories.source import DOCS, SourceError
 
 Address = Callable[[str], str]
 
-AFTER = {"en": ("after the course", "after {}", ", "), "zh": ("读完入门课即可", "先读：{}", "、")}
-PLACE = {"en": "Page {} of {} of the course", "zh": "入门课，第 {} / {} 页"}
-COURSE = {"en": "The course", "zh": "入门课"}
-SECTIONS = {"en": "On this page", "zh": "本页内容"}
-QUESTIONS = {"en": "All questions", "zh": "全部问题"}
+# The home page is a way in, and no page to be read from top to bottom.
 INDEX = "index.md"
 
 
@@ -29,14 +26,15 @@ def listed(block: Block, page: Page) -> list[tuple[str, list[str]]]:
     ``road`` is the road. No name at all means the section whose first page this is.
     """
     if block.value.strip() == "road":
-        return [("", data.road(page.language))]
+        return [("", navigation.road(page.language))]
     if block.value:
         return [("", [f"{name}.md" for name in block.value.split()])]
     found: list[tuple[str, list[str]]] = []
     for item in _section(page):
         ((title, below),) = item.items()
         if not isinstance(below, str):
-            found.append((title, list(data.names_in(below))))
+            found.append((title, list(navigation.names_in(below))))
+        # Pages that stand alone in the nav are one list, until a group with a title begins.
         elif found and not found[-1][0]:
             found[-1][1].append(below)
         else:
@@ -59,7 +57,7 @@ def _section(page: Page) -> list:
     """What stands in the nav under the title whose first page this is."""
     for item in settings(page.language)["nav"]:
         (below,) = item.values() if isinstance(item, dict) else [item]
-        if not isinstance(below, str) and next(data.names_in(below)) == page.name:
+        if not isinstance(below, str) and next(navigation.names_in(below)) == page.name:
             return below[1:]
     raise SourceError(f"{page.name} is not the first page of a section of the nav")
 
@@ -72,8 +70,8 @@ def _card(name: str, page: Page, address: Address) -> str:
     parts = [fragments.time(about), after(about)]
     said = " · ".join(filter(None, parts))
     link = f'<a href="{fragments.url(about, address)}">{_picture(about, address)}'
-    title = f"<b>{escape(data.title(name, page.language))}</b></a>"
-    told = f"<p>{escape(data.description(name, page.language))}</p><small>{said}</small>"
+    title = f"<b>{escape(navigation.title(name, page.language))}</b></a>"
+    told = f"<p>{escape(navigation.description(name, page.language))}</p><small>{said}</small>"
     return f"<li>{link}{title}{told}</li>"
 
 
@@ -84,28 +82,30 @@ def _picture(page: Page, address: Address) -> str:
 
 def after(page: Page) -> str:
     """Which pages behind the road one reads before, of a page behind it."""
-    first = data.road(page.language)
+    first = navigation.road(page.language)
     if page.name in first or fragments.is_looked_up(page):
         return ""
-    free, then, comma = AFTER[page.language]
-    needed = [data.title(name, page.language) for name in page.needs if name not in first]
-    return then.format(comma.join(needed)) if needed else free
+    needed = [navigation.title(name, page.language) for name in page.needs if name not in first]
+    if not needed:
+        return words.of(page.language, "course.after_it")
+    pages = words.of(page.language, "punctuation.list_comma").join(needed)
+    return words.of(page.language, "course.after_pages", pages=pages)
 
 
 def steps(page: Page, address: Address) -> str:
     """Where a page of the road stands on it, and the way to the others."""
-    names = data.road(page.language)
+    names = navigation.road(page.language)
     if page.name not in names:
         return ""
     here = names.index(page.name)
     links = []
     for number, name in enumerate(names):
         mark = ' aria-current="step"' if number == here else ""
-        title = escape(data.title(name, page.language))
+        title = escape(navigation.title(name, page.language))
         url = fragments.url(read(DOCS / page.language / name), address)
         links.append(f'<li><a href="{url}" title="{title}"{mark}>{number + 1}</a></li>')
-    said = PLACE[page.language].format(here + 1, len(names))
-    label = f'aria-label="{COURSE[page.language]}"'
+    said = words.of(page.language, "course.place", number=here + 1, count=len(names))
+    label = f'aria-label="{words.of(page.language, "course.name")}"'
     made = f'<nav class="mh-road" {label}><span>{said}</span><ol>{"".join(links)}</ol></nav>'
     return made + fragments.script("road", address)
 
@@ -122,9 +122,11 @@ def contents(page: Page) -> str:
     """
     asked = page.name == "questions.md"
     found = [block for block in page.headings if block.mark in ("##", "###" if asked else "")]
+    # A page with two sections needs no list of them.
     if len(found) < 3 or page.name == INDEX:
         return ""
-    title, kind = (QUESTIONS, "mh-questions") if asked else (SECTIONS, "mh-contents")
+    kind = "mh-questions" if asked else "mh-contents"
+    title = words.of(page.language, "page.questions" if asked else "page.sections")
     options = f"    open: {asked}\n    attrs: {{class: {kind}}}\n"
     lines = (f"{'    ' * (len(b.mark) - 2)}- [{b.title}](#{b.value})\n" for b in found)
-    return f"/// details | {title[page.language]}\n{options}\n{''.join(lines)}///\n\n"
+    return f"/// details | {title}\n{options}\n{''.join(lines)}///\n\n"

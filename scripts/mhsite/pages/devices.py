@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from html import escape
 
-NAMED = {"en": "{} on {} devices", "zh": "{}，{} 台设备"}
-AXIS = {"en": "{}, logarithmic", "zh": "{}（对数刻度）"}
+from mhsite import words
+
 MARKS = ("circle", "rect")  # of the first device, and of the others by turns
 WIDTH, LABEL, LINE = 690, 230, 18  # of the chart, of what its rows are called, of a device in a row
 
@@ -47,11 +47,12 @@ def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> 
         lines.append(f'<text x="0" y="{top + 4}">{escape(name)}</text>')
         lines += _marks([each.get(name) for each in found], top, place)
     heading = re.sub(r"[$`]", "", headings[column])
-    said = NAMED[language].format(heading, len(devices))
+    said = words.of(language, "measured.chart", heading=heading, count=len(devices))
     height = bottom + LINE
     start = f'<svg class="mh-figure" role="img" aria-label="{escape(said)}" font-size="12" '
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" data-search-exclude>'
-    about = f"<figcaption>{escape(AXIS[language].format(heading))}</figcaption>"
+    axis = words.of(language, "measured.logarithmic", heading=heading)
+    about = f"<figcaption>{escape(axis)}</figcaption>"
     return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
 
 

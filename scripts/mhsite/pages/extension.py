@@ -17,7 +17,16 @@ from markdown import Extension, Markdown
 from markdown.postprocessors import Postprocessor
 from markdown.preprocessors import Preprocessor
 
-from mhsite.pages import cells, chapters, data, fragments, links, museum
+from mhsite.pages import (
+    bibliography,
+    cells,
+    chapters,
+    fragments,
+    link_targets,
+    links,
+    museum,
+    tables,
+)
 from mhsite.pages.page import (
     Block,
     Page,
@@ -187,7 +196,7 @@ class Writer:
     def table(self, block: Block) -> str:
         if block.value.startswith("museum"):
             return self.alone(museum.html(block.value, self.page.language, self.address))
-        text = data.table(block, self.page.language, self.from_source)
+        text = tables.table(block, self.page.language, self.from_source)
         text = with_spans(text, self.plain_span) + "\n"
         if block.value != "models":
             return text
@@ -210,9 +219,9 @@ class Writer:
             return self.keep(fragments.formula(span.value, display=False))
         if span.kind == "citation":
             to = self.from_source("bibliography.md#{}").format
-            return data.citation(span, self.page.language, to)
+            return bibliography.citation(span, self.page.language, to)
         if span.kind == "link":
-            data.check_link(span.value, self.page)
+            link_targets.check_link(span.value, self.page)
         return span.text
 
 

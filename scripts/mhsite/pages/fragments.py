@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from html import escape, unescape
 
-from mhsite.pages import calculator, cells, data, formulas, notices, phone_figures, release
+from mhsite import words
+from mhsite.pages import calculator, cells, formulas, navigation, notices, phone_figures, release
 from mhsite.pages.page import Block, Page, models_of, read, with_spans
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, SourceError
@@ -17,22 +18,10 @@ from mhsite.stories.source import DOCS, SourceError
 WITH_WORDS = ("prose", "heading", "block")
 WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
 SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
-TIME = {"en": "{} min", "zh": "约 {} 分钟"}
 WRITING = 5 * 60  # seconds for an exercise, beside reading it
-NEEDS = {"en": ("Needs: ", ", "), "zh": ("先读：", "、")}
-PLACE = {"en": " (course, {})", "zh": "（入门课第 {} 页）"}
-DOWNLOADS = {
-    "en": "Run it yourself: <a {}>notebook</a> · <a {}>script</a>",
-    "zh": "自己运行：<a {}>笔记本</a> · <a {}>脚本</a>",
-}
-COLAB = {"en": "Open in Colab", "zh": "在 Colab 中打开"}
-CITE = {"en": "Cite this page", "zh": "引用本页"}
-READS = {"en": "reads a model of {} MB", "zh": "读取 {} MB 的模型"}
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
 NOT_READ += ("changes.md",)
-MODELS = {"en": "Known models", "zh": "知名模型"}
-NO_SCRIPT = {"en": "This needs JavaScript.", "zh": "此处需要 JavaScript。"}
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
 
@@ -86,7 +75,8 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     option, _, target = (part.strip() for part in block.title.partition("|"))
     wish = f' data-option="{option}"' if option else ""
     still = f"<noscript>{_still(target, language, address)}</noscript>" if target else ""
-    there = calculator.html(language) if name == "calculator" else NO_SCRIPT[language] + still
+    unscripted = words.of(language, "page.no_script") + still
+    there = calculator.html(language) if name == "calculator" else unscripted
     place = f'<div class="mh-widget" data-widget="{name}"{wish}>{there}</div>'
     return place + script(name, address)
 
@@ -107,7 +97,7 @@ def script(name: str, address: Callable[[str], str]) -> str:
 def models_region(language: str, address: Callable[[str], str]) -> tuple[str, str]:
     """What the table of known models stands between: it scrolls by itself."""
     sheet = f'<link rel="stylesheet" href="{address("assets/known-models.css")}">'
-    name = MODELS[language]
+    name = words.of(language, "models.title")
     region = f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">'
     return region + sheet, "</div>" + script("known-models", address)
 
@@ -116,7 +106,7 @@ def led_on(page: Page, address: Callable[[str], str]) -> str:
     """The script that leads on from sections which are another page's now, if there are any."""
     parts = {
         part.removeprefix(page.url): address(new)
-        for part, new in data.moved().items()
+        for part, new in navigation.moved().items()
         if part.startswith(f"{page.url}#")
     }
     leads = f"const to={json.dumps(parts)}[location.hash];if(to)location.replace(to)"
@@ -154,7 +144,9 @@ def is_looked_up(page: Page) -> bool:
 
 def time(page: Page) -> str:
     """How long a page takes to read, if it is to be read."""
-    return "" if is_looked_up(page) else TIME[page.language].format(minutes(page))
+    if is_looked_up(page):
+        return ""
+    return words.of(page.language, "page.minutes", minutes=minutes(page))
 
 
 def about(page: Page, address: Callable[[str], str]) -> str:
@@ -162,20 +154,21 @@ def about(page: Page, address: Callable[[str], str]) -> str:
 
     ``address`` is that of a file of the site.
     """
-    parts = [time(page)] if time(page) else []
+    parts, language = [time(page)] if time(page) else [], page.language
     if page.needs:
-        word, comma = NEEDS[page.language]
-        parts.append(word + comma.join(_link(name, page, address) for name in page.needs))
+        comma = words.of(language, "punctuation.list_comma")
+        links = comma.join(_link(name, page, address) for name in page.needs)
+        parts.append(words.of(language, "page.needs", pages=links))
     if page.has_code and page.name != "index.md":
         up = address("downloads/" + page.name.removesuffix(".md"))
-        links = [f'href="{up}.{ending}" download' for ending in ("ipynb", "py")]
-        parts.append(DOWNLOADS[page.language].format(*links))
+        notebook, as_script = (f'href="{up}.{ending}" download' for ending in ("ipynb", "py"))
+        parts.append(words.of(language, "page.downloads", notebook=notebook, script=as_script))
         if colab := release.colab(page):
-            parts.append(f'<a href="{colab}">{COLAB[page.language]}</a>')
+            parts.append(f'<a href="{colab}">' + words.of(language, "page.colab") + "</a>")
         if size := sum(model.megabytes for model in models_of(page)):
-            parts.append(READS[page.language].format(size))
+            parts.append(words.of(language, "page.reads_model", megabytes=size))
     line = f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""
-    up = "" if page.language == "en" else "../"
+    up = "" if language == "en" else "../"
     return line + notices.of(page, address(f"{up}progress.txt"))
 
 
@@ -184,7 +177,7 @@ def cite(page: Page) -> str:
     if is_looked_up(page):
         return ""
     entry = escape(release.bibtex(page), quote=False)
-    title = f"<summary>{CITE[page.language]}</summary>"
+    title = f"<summary>{words.of(page.language, 'page.cite')}</summary>"
     return f"<details>{title}<pre><code>{entry}</code></pre></details>"
 
 
@@ -194,7 +187,9 @@ def url(page: Page, address: Callable[[str], str]) -> str:
 
 
 def _link(name: str, page: Page, address: Callable[[str], str]) -> str:
-    to, first = url(Page((), page.folder / name), address), data.road(page.language)
+    to, first = url(Page((), page.folder / name), address), navigation.road(page.language)
     back = name in first and page.name not in first  # the way back to the course
-    place = PLACE[page.language].format(first.index(name) + 1) if back else ""
-    return f'<a href="{to}">{data.title(name, page.language)}</a>{place}'
+    place = ""
+    if back:
+        place = words.of(page.language, "page.course_page", number=first.index(name) + 1)
+    return f'<a href="{to}">{navigation.title(name, page.language)}</a>{place}'

@@ -7,28 +7,22 @@ from collections.abc import Callable
 from itertools import chain, groupby
 from pathlib import Path
 
-from mhsite.pages import data
+from mhsite import words
+from mhsite.pages import glossary, navigation
 from mhsite.pages.api import api
 from mhsite.pages.page import Block, Page, read
 from mhsite.stories.source import address, of_file
 
-SHOWN = {"en": "In the chapters: ", "zh": "讲到它们的章节："}
-TERMS = {"en": "Terms: ", "zh": "本页术语："}
-COMMA = {"en": ", ", "zh": "、"}
-SEMICOLON = {"en": "; ", "zh": "；"}
-COLON = {"en": ": ", "zh": "："}
-
 
 def terms(page: Page) -> str:
     """The terms that a page explains, each with a link to the glossary; Markdown."""
-    found = [term for group in data.glossary() for term in group["term"]]
+    found = [term for group in glossary.groups() for term in group["term"]]
     mine = [term for term in found if term["page"].partition("#")[0] == page.name]
     links = [f"[{term[page.language]}](glossary.md#{term['id']})" for term in mine]
-    return (
-        f"{TERMS[page.language]}{COMMA[page.language].join(links)}\n{{ .mh-about }}"
-        if links
-        else ""
-    )
+    if not links:
+        return ""
+    comma = words.of(page.language, "punctuation.list_comma")
+    return words.of(page.language, "page.terms", terms=comma.join(links)) + "\n{ .mh-about }"
 
 
 def to_reference(block: Block) -> str:
@@ -52,6 +46,7 @@ def imports(module: str) -> str:
 
 def public(module: str) -> list[str]:
     """The functions and classes of a module that the reference has."""
+    # What the reference doesn't have is nobody's to import.
     if module not in reference():
         return []
     _, *members = api(module, "en")
@@ -60,7 +55,7 @@ def public(module: str) -> list[str]:
 
 def reference() -> dict[str, str]:
     """Of each module that the reference has, the page."""
-    names = {path: read(path).name for path in data.pages("en")}
+    names = {path: read(path).name for path in navigation.pages("en")}
     return {module: name for path, name in names.items() for module in _modules(path)}
 
 
@@ -74,19 +69,24 @@ def to_chapters(module: str, language: str, to: Callable[[str], str]) -> str:
 
     ``to`` gives the link to a page.
     """
-    in_order, by_page = data.pages(language), {}
+    in_order, by_page = navigation.pages(language), {}
     for name in public(module):
         source = f"{module.replace('.', '/')}.py:{name}"
+        # The page that shows the source explains it best; a page that only uses the name is second.
         showing = (path for path in in_order if source in _shown(path))
         using = (path for path in in_order if name in _used(path))
         if path := next(chain(showing, using), None):
             by_page.setdefault(read(path).name, []).append(f"`{name}`")
-    comma, colon = COMMA[language], COLON[language]
+    if not by_page:
+        return ""
+    colon = words.of(language, "punctuation.colon")
+    comma = words.of(language, "punctuation.list_comma")
     found = [
-        data.to_page(page, language, to) + colon + comma.join(names)
+        navigation.to_page(page, language, to) + colon + comma.join(names)
         for page, names in by_page.items()
     ]
-    return f"{SHOWN[language]}{SEMICOLON[language].join(found)}\n{{ .mh-about }}" if found else ""
+    chapters = words.of(language, "punctuation.semicolon").join(found)
+    return words.of(language, "reference.in_chapters", chapters=chapters) + "\n{ .mh-about }"
 
 
 @of_file
@@ -97,5 +97,6 @@ def _shown(path: Path) -> set[str]:
 @of_file
 def _used(path: Path) -> set[str]:
     """All words in the code of a page's story."""
+    # Words of the code, not of the prose: "mask" is written on most pages, and used on few.
     blocks = (block for block in read(path).walk() if block.kind == "include")
     return set(re.findall(r"\w+", "\n".join(b.section.shown for b in blocks if b.section.is_story)))

@@ -10,40 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mhattn.lessons.files import DEVICE
+from mhsite import words
 from mhsite.pages import devices as beside
 from mhsite.pages.settings import settings
 from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, ROOT, SourceError, of_file
 
 FOLDER = DOCS / "data" / "measured"
-FIRST = {"en": ", which the text is about", "zh": "（正文所说的设备）"}
-MEASURED = {  # all else stands in the file
-    "en": "Measured on {device}, threads: {threads}, torch {torch}, {date}. {what}. "
-    "[Data]({data}), [code that measured them]({code})",
-    "zh": "测量环境：{device}，线程数 {threads}，torch {torch}，{date}。{what}。[数据]({data})，"
-    "[测量代码]({code})",
-}
-COUNTED = {"en": "Counts", "zh": "数值为计数"}  # each round would find the same
-TIMED = {
-    "en": "Medians of {rounds} rounds, in brackets {interval}",
-    "zh": "数值为 {rounds} 轮的中位数，括号内为{interval}",
-}
 QUARTILES, OF_MEDIAN = "quartiles", "median 95%"
-INTERVALS = {  # what the brackets hold; older files don't say, and have quartiles
-    QUARTILES: {"en": "the quartiles", "zh": "四分位数"},
-    OF_MEDIAN: {"en": "95 % intervals of the median", "zh": "中位数的 95% 置信区间"},
-}
+# What the brackets hold; older files don't say, and have quartiles.
+INTERVALS = {QUARTILES: "measured.quartiles", OF_MEDIAN: "measured.interval"}
 FEWEST = 6  # rounds: of fewer, not even the smallest and the largest bound such an interval
-MORE = {  # what not every file says, and what the line below a table makes of it
-    "en": {"cores": ", {} cores", "host": ", host {}", "cuda": ", CUDA {}", "hip": ", ROCm {}"}
-    | {"sizes": ", {}"},
-    "zh": {"cores": "，{} 核", "host": "，主机 {}", "cuda": "，CUDA {}", "hip": "，ROCm {}"}
-    | {"sizes": "，{}"},
-}
-STALE = {
-    "en": ". **The code that was measured has changed since**",
-    "zh": "。**此次测量之后，被测代码已有改动**",
-}
 UNITS = {
     "seconds": [(1e-6, "µs"), (1e-3, "ms"), (1.0, "s")],
     "flops_per_second": [(1e9, "GFLOP/s"), (1e12, "TFLOP/s")],
@@ -163,7 +140,8 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
     tables = [shown] if shown else []
     for file, measured in devices:
         about, path = measured["provenance"], f"data/measured/{file.parent.name}/{file.name}"
-        which = FIRST[language] if file.parent.name == DEVICE else ""
+        is_first = file.parent.name == DEVICE
+        which = words.of(language, "measured.first_device") if is_first else ""
         tables.append(f"**{about['device']}**{which}\n{{ .mh-device }}")
         own = headings_of(measured["columns"], devices[0][1]["columns"], headings)
         tables.append(table_of(measured, own))
@@ -226,16 +204,19 @@ def table_of(measured: dict, headings: list[str]) -> str:
 
 def origin(name: str, measured: dict, language: str, data: str, code: str) -> str:
     """What the numbers were made with."""
-    about, more = measured["provenance"], MORE[language]
-    said = {name: more[name].format(about[name]) if name in about else "" for name in more}
+    about, more = measured["provenance"], words.of(language, "measured.more")
+    said = {name: more[name].format(value=about[name]) if name in about else "" for name in more}
     timed = any(isinstance(value, list) for row in measured["rows"] for value in row)
-    brackets = INTERVALS[about.get("interval", QUARTILES)][language]
-    what = (TIMED if timed else COUNTED)[language].format(**about | {"interval": brackets})
+    what = words.of(language, "measured.counts")  # each round would find the same
+    if timed:
+        interval = words.of(language, INTERVALS[about.get("interval", QUARTILES)])
+        what = words.of(language, "measured.medians", rounds=about["rounds"], interval=interval)
     shown = about | {"data": data, "code": code, "what": what}
     shown["device"] += said["cores"] + said["host"]
     shown["torch"] += said["cuda"] + said["hip"] + said["sizes"]
-    text = MEASURED[language].format(**shown)
-    return f"{text}{STALE[language] * is_stale(name, about)}\n{{ .mh-measured }}"
+    text = words.of(language, "measured.origin", **shown)
+    stale = words.of(language, "measured.stale") if is_stale(name, about) else ""
+    return f"{text}{stale}\n{{ .mh-measured }}"
 
 
 def is_stale(name: str, about: dict) -> bool:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from html import escape, unescape
 
-from mhsite.pages import data, fragments
+from mhsite import words
+from mhsite.pages import bibliography, fragments
 from mhsite.pages.page import Span, read, spans, with_spans
 from mhsite.pages.traps import FILE, Trap, kinds, outcome, pair, traps
 from mhsite.stories.source import DOCS, LANGUAGES, SourceError
@@ -15,12 +16,6 @@ PAGE = "museum.md"
 DOCTOR = "doctor.md"
 TITLED = re.compile(r"#+ .*\{ #([\w-]+) \}")
 ROW = re.compile(r"\| `([\w-]+)` \|")
-SIDES = {"en": ("wrong", "right"), "zh": ("错误", "正确")}
-CHECK = {"en": "check: ", "zh": "检查项："}
-SEEN = {"en": "seen in ", "zh": "实例："}
-BETWEEN = {"en": (": ", " "), "zh": ("：", "")}
-COMMA = {"en": ", ", "zh": "、"}
-POINT = {"en": ".", "zh": "。"}
 STOP = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])(?![）”])")
 KEPT = re.compile("\0(\\d+)\0")
 COLON = re.compile("[:：]$")
@@ -70,8 +65,9 @@ def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) 
     """One mistake: its name, both sides with what came out, the check, where it was seen."""
     language = trap.page.language
     code, came = pair(trap), outcome(trap, english)
+    names = words.of(language, "museum.sides")
     sides = "".join(
-        _side(name, SIDES[language][i], code[i], came[i] if i < len(came) else None, language)
+        _side(name, names[name], code[i], came[i] if i < len(came) else None, language)
         for i, name in enumerate(("wrong", "right"))
     )
     link = fragments.url(trap.page, address) + trap.target.removeprefix(trap.page.name)
@@ -86,7 +82,7 @@ def _side(name: str, word: str, code: str, came: tuple[str, str] | None, languag
         return ""
     lines = f"<code>{escape(code, quote=False)}</code>" if code else ""
     head, result = came or ("", "")
-    text = f"{head}{BETWEEN[language][0]}{result}" if head else result
+    text = f"{head}{words.of(language, 'punctuation.colon')}{result}" if head else result
     given = f"<samp>{escape(text, quote=False)}</samp>" if result else ""
     return f'<div class="mh-{name}"><b>{word}</b>{lines}{given}</div>'
 
@@ -120,13 +116,14 @@ def _about(trap: Trap) -> str:
 
     prose = with_spans(first.text, keep) if first.kind == "prose" else ""
     about: list[str] = []
+    stop = words.of(language, "punctuation.full_stop")
     for sentence in STOP.split(" ".join(prose.split())):
         whole = KEPT.sub(lambda match: kept[int(match[1])], sentence).strip()
         too_long = len("".join(about) + whole) > LONG[language]
         if about and (too_long or COLON.search(whole) or not all(map(_is_small, spans(whole)))):
             break
-        about.append(COLON.sub(POINT[language], whole))
-    text = BETWEEN[language][1].join(filter(None, about))
+        about.append(COLON.sub(stop, whole))
+    text = words.of(language, "punctuation.sentence_space").join(filter(None, about))
     return f"<p>{_prose(text, small=True)}</p>" if text else ""
 
 
@@ -148,9 +145,11 @@ def _notes(trap: Trap, said: dict, address: Callable[[str], str]) -> str:
     if "check" in said:
         doctor = read(DOCS / language / DOCTOR)
         link = f"{fragments.url(doctor, address)}#{sections_of_checks(language)[said['check']]}"
-        notes.append(f'{CHECK[language]}<a href="{link}">{said["check"]}</a>')
+        check = words.of(language, "museum.check")
+        notes.append(f'{check}<a href="{link}">{said["check"]}</a>')
     if threads := list(filter(None, map(_thread, dict.fromkeys(trap.cited)))):
-        notes.append(SEEN[language] + COMMA[language].join(threads))
+        comma = words.of(language, "punctuation.list_comma")
+        notes.append(words.of(language, "museum.seen") + comma.join(threads))
     return f" <small>{' · '.join(notes)}</small>" if notes else ""
 
 
@@ -167,6 +166,6 @@ def sections_of_checks(language: str) -> dict[str, str]:
 
 def _thread(key: str) -> str:
     """A link to a public issue or pull request; of other works, nothing."""
-    address = data.bibliography()[key]["url"]
+    address = bibliography.works()[key]["url"]
     found = THREAD.fullmatch(address)
     return f'<a href="{address}">{found[1]}#{found[2]}</a>' if found else ""

@@ -4,42 +4,12 @@ from __future__ import annotations
 
 from html import escape
 
+from mhsite import words
 from mhsite.pages.page import Page
 from mhsite.stories import cache, results
 from mhsite.stories.source import STORIES, SourceError, told_in
 
-COMPUTING = {
-    "en": "This machine is computing the numbers and figures of this page. Until it is done, "
-    "outputs are those that the page's file expects. Done: {} stories.",
-    "zh": "本机正在计算这一页的数字和图。算完之前，输出是文件中写好的预期结果。已算完：{} 页。",
-}
-FAILED = {
-    "en": "The code of this page failed here. Outputs are those that its file expects, and figures "
-    "are missing.",
-    "zh": "这一页的代码在本机运行失败：显示的输出是文件中写好的预期结果，图也缺失。",
-}
-DIFFERS = {
-    "en": "On this machine the code prints something else than this page says.",
-    "zh": "在本机上，代码打印的结果与这一页所写的不同。",
-}
-STOPPED = {
-    "en": "The numbers and figures of this page will not come: this machine has stopped computing. "
-    "Outputs are those that the page's file expects, and figures are missing. {cure}",
-    "zh": "这一页的数字和图不会出现：本机已停止计算。"
-    "显示的输出是文件中写好的预期结果，图也缺失。{cure}",
-}
-CURES = {
-    cache.CannotWrite: {
-        "en": "Set the variable MHATTN_CACHE to a folder that can be written, and start "
-        "mkdocs serve again.",
-        "zh": "请把环境变量 MHATTN_CACHE 设为一个可写的文件夹，再重新运行 mkdocs serve。",
-    },
-    Exception: {
-        "en": "Start mkdocs serve again; if the same happens, please report the error below.",
-        "zh": "请重新运行 mkdocs serve；如果再次出现，请把下面的错误信息反馈给我们。",
-    },
-}
-ELSEWHERE = {"en": "Computed with {}.", "zh": "计算环境：{}。"}
+CURES = {cache.CannotWrite: "notices.cannot_write", Exception: "notices.other_error"}
 # The number is of when the page was built; `engines.serve` writes the newest one beside the site.
 COUNT = """<script>(async function count() {
   const answer = await fetch("FILE").catch(() => null)
@@ -51,18 +21,20 @@ WHO = "Python {Python}, torch {torch} on {system} {machine}"
 
 def of(page: Page, file: str) -> str:
     """The notices of a page, the worst first; at ``file`` stands how many stories are done."""
-    names = stories(page)
+    names, language = stories(page), page.language
     failed = [text for name in names if (text := results.failure(name))]
     differ = [text for name in names for text in results.differences(name)]
-    found = _warning(FAILED[page.language], failed) + _warning(DIFFERS[page.language], differ)
+    found = _warning(words.of(language, "notices.failed"), failed)
+    found += _warning(words.of(language, "notices.differs"), differ)
     if any(results.is_missing(name) and not results.failure(name) for name in names):
         if why := results.stopped():
-            text = STOPPED[page.language].format(cure=cure(why, page.language))
+            text = words.of(language, "notices.stopped", cure=cure(why, language))
             return found + _warning(text, [reason(why)])
-        found += _note(COMPUTING[page.language].format(progress()))
+        found += _note(words.of(language, "notices.computing", progress=progress()))
         found += COUNT.replace("FILE", file)
     others = {WHO.format(**who) for name in names if (who := results.elsewhere(name))}
-    return found + "".join(_note(ELSEWHERE[page.language].format(who)) for who in sorted(others))
+    said = (words.of(language, "notices.elsewhere", machine=machine) for machine in sorted(others))
+    return found + "".join(map(_note, said))
 
 
 def reason(why: Exception) -> str:
@@ -73,7 +45,7 @@ def reason(why: Exception) -> str:
 def cure(why: Exception, language: str) -> str:
     """What a reader can do so that stories are run again."""
     kind = next(kind for kind in CURES if isinstance(why, kind))
-    return CURES[kind][language]
+    return words.of(language, CURES[kind])
 
 
 def progress() -> str:

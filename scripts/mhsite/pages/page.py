@@ -213,6 +213,7 @@ class _Parser:
             begin = self.at
             if (block := self.block()) is None:
                 self.at = begin + 1
+                # What no pattern knows is prose, and goes to Markdown as it is.
                 prose += self.lines[begin]
                 continue
             if prose:
@@ -226,6 +227,7 @@ class _Parser:
         """The block that starts in this line, if it is not prose."""
         begin, line = self.at, self.lines[self.at].rstrip()
         self.at += 1
+        # The whole line has to match: a comment or a figure within a sentence is prose.
         for kind, pattern in {
             "heading": HEADING, "figure": FIGURE, "api": API, "cards": CARDS, "table": TABLE,
             "needs": NEEDS,
@@ -274,6 +276,7 @@ def with_spans(text: str, write: Callable[[Span], str], line: int = 1) -> str:
 
 def _span(match: re.Match, line: int) -> Span:
     kind = next(name for name in ("code", "math", "link", "citation") if match[name])
+    # A span may begin with a line break, which belongs to the line before.
     start = match.start(kind) + len(match[kind]) - len(match[kind].lstrip())
     return Span(kind, line + match.string.count("\n", 0, start), match[0], match[kind])
 
@@ -304,6 +307,8 @@ def skeleton(page: Page) -> Iterator[Part]:
         elif block.kind == "heading":
             yield Part("heading", f"{block.mark} {block.value or None}", block.line)
         elif block.kind == "include":
+            # The fence as well as what it includes: its options fold the code, in both languages or
+            # in none.
             yield Part("fence", block.title, block.line)
             yield Part("include", block.value, block.line + 1)
         elif block.kind == "fence":

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from functools import cache
 
 from mhattn import __version__ as version
+from mhsite import words
 from mhsite.pages.page import Page
 from mhsite.pages.settings import settings
 from mhsite.stories.source import ROOT
 
-LICENCE = {"en": "MIT licence", "zh": "MIT 许可证"}
-
 
 def commit() -> str:
     """The commit, or the tag of this version where nobody knows the commit."""
+    # An archive without its history is one of a release, which has a tag.
     return _git("rev-parse", "HEAD") or f"v{version}"
 
 
@@ -37,9 +37,11 @@ def changed(page: Page) -> str:
     return max(_changes().get(name, "") for name in names)
 
 
+# One call of git for all pages, instead of one for each file of each page.
 @cache
 def _changes() -> dict[str, str]:
     """The day on which each file of the pages was last changed."""
+    # A shallow clone knows one commit, which it would name as the last change of every page.
     if _git("rev-parse", "--is-shallow-repository") != "false":
         return {}
     found: dict[str, str] = {}
@@ -54,13 +56,14 @@ def _changes() -> dict[str, str]:
 
 def state(language: str) -> str:
     """Version, date and licence in one line."""
-    return f"mhattn {version} ({date():%Y-%m-%d}) · {LICENCE[language]}"
+    return f"mhattn {version} ({date():%Y-%m-%d}) · {words.of(language, 'page.licence')}"
 
 
 def footer(language: str) -> str:
     """The state in HTML, with a link to the licence."""
-    licence = f'<a href="{settings()["repo_url"]}/blob/main/LICENSE">{LICENCE[language]}</a>'
-    return state(language).replace(LICENCE[language], licence)
+    licence = words.of(language, "page.licence")
+    link = f'<a href="{settings()["repo_url"]}/blob/main/LICENSE">{licence}</a>'
+    return state(language).replace(licence, link)
 
 
 def bibtex(page: Page) -> str:

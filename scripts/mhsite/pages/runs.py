@@ -11,28 +11,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from mhsite import words
 from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, STORIES, SourceError, sections, told_in
 
 FOLDER = DOCS / "data" / "runs"
-TIMES = {
-    "en": ("Run beforehand", "Run beforehand with {} seeds"),
-    "zh": ("预先运行一次", "用 {} 个随机种子预先运行"),
-}
-ORIGIN = {
-    "en": "{times} ({date}, Python {python}, torch {torch}, {device}). Building this page only "
-    "reads the results; every night a test runs the code again with one seed, and compares. ",
-    "zh": "{times}（{date}，Python {python}，torch {torch}，{device}）。构建本页只读取这些结果；"
-    "每晚的测试会用一个种子重新运行代码，并与结果比对。",
-}
-LINKS = {
-    "en": ("[All numbers]({})", " [All weights]({})"),
-    "zh": ("[全部数据]({})", "[全部参数]({})"),
-}
-STALE = {
-    "en": " **The code has changed since these runs.**",
-    "zh": "**这些结果得出之后，代码又有改动。**",
-}
 
 
 def path_of(story: str) -> Path:
@@ -64,23 +47,34 @@ def text(story: str) -> str:
     return "\n".join(section.code for section in sections(path).values())
 
 
-def code(story: str, name: str) -> str:
+def code(story: str, name: str, seeds: bool = True) -> str:
     """What has to run before a function of a story can be called."""
     try:
-        statements = fingerprints.needed(text(story), name)
+        # All that the function reaches and no more: a change elsewhere in the story trains nothing
+        # anew.
+        statements = fingerprints.needed(text(story), name, seeds=seeds)
     except KeyError:
         path = STORIES / f"{story}.pycon"
         raise SourceError(f"nothing defines {name} in this story", path) from None
     return "\n".join(ast.unparse(node) for node in statements)
 
 
-def fingerprint(story: str, name: str) -> str:
-    return fingerprints.fingerprint(text(story), name)
+def fingerprint(story: str, name: str, seeds: bool = True) -> str:
+    return fingerprints.fingerprint(text(story), name, seeds=seeds)
+
+
+def ran_with_seeds(story: str, name: str) -> bool | None:
+    """Whether today's code ran with the seeds that stand before it; None if it is another code.
+
+    Runs that were filed before seeds were taken along ran without them.
+    """
+    code = filed(story)[name]["code"]
+    return next((w for w in (False, True) if code == fingerprint(story, name, w)), None)
 
 
 def is_stale(story: str, name: str) -> bool:
     """Whether the code is another than that which ran."""
-    return filed(story)[name]["code"] != fingerprint(story, name)
+    return ran_with_seeds(story, name) is None
 
 
 def write(story: str, found: dict[str, dict]) -> Path:
@@ -92,6 +86,7 @@ def write(story: str, found: dict[str, dict]) -> Path:
 
 def write_bytes(path: Path, content: bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Runs take long: a file is replaced when the new one is whole, and not before.
     draft = path.parent / f".{path.stem}.{os.getpid()}"
     draft.write_bytes(content)
     return draft.replace(path)
@@ -104,20 +99,39 @@ def _told(name: str, run: dict) -> str:
     return f"    {json.dumps(name)}: {{\n{lines}\n    }}"
 
 
+def _argument(story: str, name: str) -> str:
+    """What the function calls its argument: a seed, or a part of the work."""
+    functions = [n for n in ast.walk(ast.parse(text(story))) if isinstance(n, ast.FunctionDef)]
+    named = [n.args.args[0].arg for n in functions if n.name == name and n.args.args]
+    kinds = words.of("en", "runs.several")
+    if not named or named[-1] not in kinds:
+        why = f"the first argument of {name} must be called {' or '.join(kinds)}"
+        raise SourceError(why, STORIES / f"{story}.pycon")
+    return named[-1]
+
+
 def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:
     """``<!-- runs STORY:NAME -->``: what its numbers were made with.
 
     On a Chinese page those of the Chinese story, if it is one with other data.
     """
     story, _, name = asked.partition(":")
+    # A Chinese story has runs of its own only where its data are Chinese, as a text that a model
+    # learns.
     twin = told_in(language, story)
     story = twin if path_of(twin).is_file() else story
     if name not in (found := filed(story)):
         raise SourceError(f"there is no {name!r} in docs/data/runs/{story}.json")
-    run, (once, several), (numbers, weights) = found[name], TIMES[language], LINKS[language]
-    times = once if run["seeds"] == 1 else several.format(run["seeds"])
-    origin = ORIGIN[language].format(**run | {"times": times})
-    origin += numbers.format(url(f"data/runs/{path_of(story).name}"))
+    run, numbers = found[name], url(f"data/runs/{path_of(story).name}")
+    kind = _argument(story, name)  # once a seed, or once a part of the work
+    times = words.of(language, "runs.several")[kind].format(run["seeds"])
+    if run["seeds"] == 1:
+        times = words.of(language, "runs.once")
+    again = words.of(language, "runs.again")[kind]
+    origin = words.of(language, "runs.origin", **run | {"times": times, "again": again})
+    origin += words.of(language, "runs.numbers", address=numbers)
     if "weights" in run:
-        origin += weights.format(url(f"data/runs/{run['weights']['file']}"))
-    return origin + STALE[language] * is_stale(story, name) + "\n{ .mh-measured }"
+        address = url(f"data/runs/{run['weights']['file']}")
+        origin += words.of(language, "runs.weights", address=address)
+    stale = words.of(language, "runs.stale") if is_stale(story, name) else ""
+    return f"{origin}{stale}\n{{ .mh-measured }}"

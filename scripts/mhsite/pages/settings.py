@@ -1,8 +1,12 @@
-"""What mkdocs.yml says, read without MkDocs; docs/zh.yml says what is different in Chinese."""
+"""What mkdocs.yml says, read without MkDocs; docs/zh.yml says what is different in Chinese.
+
+`toml` reads the files of docs/data.
+"""
 
 from __future__ import annotations
 
 import os
+import tomllib
 from copy import deepcopy
 from pathlib import Path
 
@@ -26,12 +30,14 @@ _Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, suffix
 
 def settings(language: str = "en") -> dict:
     """The settings of a language's site."""
+    # A copy, since the file is read once and the nav is changed below.
     found = deepcopy(_read(ROOT / "mkdocs.yml"))
     if language != "en":
         found = _merged(found, _read(DOCS / "zh.yml"))
         found["nav"] = navigation(found["nav"], found["extra"]["titles"])
     first = found["nav"][0]
     (course,) = first.values() if isinstance(first, dict) else [[]]
+    # Numbers of steps are counted here, so that nobody has to when a page moves.
     pages = [(title, page) for item in course[1:] for title, page in item.items()]
     course[1:] = [{f"{step} {title}": page} for step, (title, page) in enumerate(pages, 1)]
     return found
@@ -40,6 +46,12 @@ def settings(language: str = "en") -> dict:
 @of_file
 def _read(path: Path) -> dict:
     return yaml.load(path.read_text(encoding="utf-8"), _Loader)
+
+
+@of_file
+def toml(path: Path) -> dict:
+    """What a TOML file says, such as those of docs/data."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def _merged(old: object, new: object) -> object:

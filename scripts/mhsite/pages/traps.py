@@ -12,14 +12,13 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from mhsite.pages import page as pages
 from mhsite.pages.page import Block, Page, read, with_spans
+from mhsite.pages.settings import toml
 from mhsite.stories import results
 from mhsite.stories.source import (
     DISCARDED,
@@ -28,7 +27,6 @@ from mhsite.stories.source import (
     STORIES,
     Section,
     SourceError,
-    of_file,
     sections,
 )
 from mhsite.stories.translation import shown_section
@@ -110,19 +108,14 @@ def traps(language: str) -> dict[str, Trap]:
     return found
 
 
-@of_file
-def _parsed(path: Path) -> dict[str, dict]:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
 def kinds() -> dict[str, dict[str, dict]]:
     """Of each kind its traps' keys, each with what the file says of it."""
-    return {name: said for name, said in _parsed(FILE).items() if name != LEFT_OUT}
+    return {name: said for name, said in toml(FILE).items() if name != LEFT_OUT}
 
 
 def left_out() -> dict[str, str]:
     """The traps that the museum hasn't, each with the reason."""
-    return _parsed(FILE)[LEFT_OUT]
+    return toml(FILE)[LEFT_OUT]
 
 
 @dataclass(frozen=True)

@@ -11,4 +11,5 @@
 - `svg`: figures as pages show them; `frames`: what stands there until one is drawn.
 - `models`: the trained models that stories read.
 - `fingerprints`: the code behind one name, and its hash.
+- `as_filed`: functions as they were when runs were filed, and that give the same today.
 """

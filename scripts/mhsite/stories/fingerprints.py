@@ -10,6 +10,8 @@ count. Two kinds of code are left out, because they change no number:
 - modules that only check arguments or find files (`LEFT_OUT`);
 - where a CPU made the numbers, functions that only tensors on a GPU reach. Their names end in
   `_on_gpu`, and a test holds that they are called behind `is_cuda` alone.
+
+A function that was written anew and returns the same to the last bit counts as it was (`AS_FILED`).
 """
 
 from __future__ import annotations
@@ -42,14 +44,19 @@ MOVED = {
     "mhsite.pages.measured": "mhsite.measured",
     "mhsite.folders": "mhsite.source",
 }
+# A function that was written anew and returns the same, bit for bit, counts as the one that ran:
+# its text stands in this module. A test compares what both return.
+AS_FILED = {("mhattn.models.language_model", "load_gguf"): "mhsite.stories.as_filed"}
 # How the name of a function ends that only a GPU's tensors reach. A name can be read without a GPU
 # and without running anything; a decorator would itself be part of the code and of its hash.
 ON_GPU = "_on_gpu"
 SETS = "torch.set_"  # a bare call that changes all that follows, as `torch.set_default_dtype`
+DEFINES = ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
+SEEDS = ("torch.manual_seed(", "_ = torch.manual_seed(")
 
 
 @functools.lru_cache(maxsize=1024)
-def needed(text: str, name: str, on_gpu: bool = True) -> Sequence[ast.stmt]:
+def needed(text: str, name: str, on_gpu: bool = True, seeds: bool = False) -> Sequence[ast.stmt]:
     """The statements of a file that a name needs, in the order of the file.
 
     Where several statements bind a name, the last one before its use counts. Where all of them
@@ -59,6 +66,7 @@ def needed(text: str, name: str, on_gpu: bool = True) -> Sequence[ast.stmt]:
         text: the file.
         name: what is needed.
         on_gpu: whether functions that only a GPU's tensors reach count as well.
+        seeds: whether it takes along the seeds that are set before what it needs is computed.
 
     Raises:
         KeyError: if nothing binds the name.
@@ -81,14 +89,18 @@ def needed(text: str, name: str, on_gpu: bool = True) -> Sequence[ast.stmt]:
     last = max(needed_places)
     # Nobody asks for `torch.set_default_dtype` by a name, and yet it changes what follows it.
     sets = {i for i, node in enumerate(body[:last]) if ast.unparse(node).startswith(SETS)}
+    if seeds:  # a definition draws nothing before it is called
+        drawing = (i for i in needed_places if not isinstance(body[i], DEFINES))
+        before = body[: max(drawing, default=0)]
+        sets |= {i for i, node in enumerate(before) if ast.unparse(node).startswith(SEEDS)}
     return [body[index] for index in sorted(needed_places | sets)]
 
 
-def fingerprint(text: str, name: str, on_gpu: bool = False) -> str:
+def fingerprint(text: str, name: str, on_gpu: bool = False, seeds: bool = False) -> str:
     """The hash of the code that a name of this text needs, here and in modules of this project."""
     package = keys.package()
     parts: dict[tuple[str, str], str] = {}
-    _follow(needed(text, name, on_gpu), "", package, parts, on_gpu)
+    _follow(needed(text, name, on_gpu, seeds), "", package, parts, on_gpu)
     as_filed = {(MOVED.get(module, module), what): code for (module, what), code in parts.items()}
     lines = (f"{where} {what}\0{code}" for (where, what), code in sorted(as_filed.items()))
     return hashlib.sha256("\0".join(lines).encode()).hexdigest()[:16]
@@ -108,7 +120,8 @@ def _follow(
     for number, node in enumerate(statements):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             # Several names may need the same statement: it is noted once, under what it binds.
-            what = " ".join(sorted(_bound(node))) or f"statement {number}"
+            names = set() if ast.unparse(node).startswith(SEEDS) else _bound(node)
+            what = " ".join(sorted(names)) or f"statement {number}"
             parts[module, what] = _without_docstrings(node)
     used = {attribute for node in statements for attribute in _attributes(node)}
     for node in statements:
@@ -122,7 +135,8 @@ def _follow(
 
 def _enter(module: str, name: str, package: keys.Package, parts: dict, on_gpu: bool) -> None:
     try:
-        statements = needed(_text(module, package), name, on_gpu)
+        text = _text(AS_FILED.get((module, name), module), package)
+        statements = needed(text, name, on_gpu)
     except KeyError:  # a module's own attribute, as __name__
         return
     _follow(statements, module, package, parts, on_gpu)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from mhsite import words
 from mhsite.stories import cache
 from mhsite.stories.source import LABS, STORIES, sections
 
-SAYS = {
-    "en": ("This figure is being drawn.", "This figure could not be drawn."),
-    "zh": ("正在绘制这幅图。", "这幅图未能画出。"),
-}
 ZOOM = 1.45  # as in `mhsite.stories.svg`, which would load matplotlib
 SMALL, COLUMN = 250, 690
 POINTS = 72  # in an inch
@@ -24,7 +21,7 @@ def frame(story: str, figure: str, language: str, *, waits: bool) -> str:
     """An SVG of the figure's own size, as far as that is known."""
     width, height = size(story, figure)
     shown = round(width * ZOOM) if width < SMALL else COLUMN
-    says = SAYS[language][0 if waits else 1]
+    says = words.of(language, "figure.waits" if waits else "figure.failed")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
         f'width="{shown}" fill="currentColor" font-size="10" font-family="system-ui, sans-serif">'

@@ -79,7 +79,8 @@ test_blind(sees_order)
 def test_added(codes):
     for L, E in [(1, 2), (5, 8), (40, 16)]:
         found = codes(L, E)
-        assert found.shape == (L, E), tuple(found.shape)
+        shape = tuple(found.shape)
+        assert shape == (L, E), f"got shape {shape}, expected {(L, E)}"
         far = (found - sinusoidal_positions(L, E)).abs()
         place, feature = divmod(far.argmax().item(), E)
         wrong = f"position {place}, feature {feature}: off by {far.max():.2f}"
@@ -115,8 +116,9 @@ def test_turned(turn):
     for D in (2, 8, 16):
         x = torch.randn(5, D)  # (L, D)
         for start in (0, 1, 900):
-            found = turn(x, torch.arange(start, start + 5))
-            assert found.shape == x.shape, tuple(found.shape)
+            found = turn(x.clone(), torch.arange(start, start + 5))
+            shape = tuple(found.shape)
+            assert shape == (5, D), f"got shape {shape}, expected {(5, D)}"
             expected = Rotary(D).rotate(x[None, None], start)[0, 0]
             far = (found - expected).abs().max().item()
             wrong = f"{D} features from position {start}: off by {far:.3f}"
@@ -195,7 +197,8 @@ test_shift(moved_by_shift)
 def test_distance(slopes_off):
     for H, L in [(1, 3), (4, 7), (8, 5)]:
         found = slopes_off(H, L)
-        assert found.shape == (H, L, L), tuple(found.shape)
+        shape = tuple(found.shape)
+        assert shape == (H, L, L), f"got shape {shape}, expected {(H, L, L)}"
         far = (found - Alibi(H).bias(L, L)).abs().tril()
         head = far.amax(dim=(1, 2)).argmax().item()
         wrong = f"head {head + 1} of {H}: off by {far.max():.2f}"

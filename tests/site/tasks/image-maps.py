@@ -54,3 +54,19 @@ def wrong_share(weights, box, size, patch, prefix):
     pixels = on_pixels(grid, patch)
     inside = pixels[:, top:bottom, left:right].sum(dim=(1, 2))
     return inside / pixels.sum(dim=(1, 2))
+
+
+# Every query's map counts, not the class token's alone.
+def wrong_queries(weights, box, size, patch, prefix):
+    rows = weights.mean(dim=(1, 2), keepdim=True)
+    return right(rows[:, 0], box, size, patch, prefix)
+
+
+# One head stands for all.
+def wrong_head(weights, box, size, patch, prefix):
+    return right(weights[:, :1], box, size, patch, prefix)
+
+
+# The images are averaged as well.
+def wrong_mean(weights, box, size, patch, prefix):
+    return right(weights.mean(dim=0, keepdim=True), box, size, patch, prefix)

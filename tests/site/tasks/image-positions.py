@@ -24,3 +24,13 @@ def wrong_text(start, frames, rows, columns):
 def wrong_shape(start, frames, rows, columns):
     axes = [torch.arange(n) for n in (frames, rows, columns)]
     return start + torch.cartesian_prod(*axes)
+
+
+# The sizes are taken for ends.
+def wrong_end(start, frames, rows, columns):
+    return torch.cartesian_prod(*(torch.arange(start, n) for n in (frames, rows, columns))).T
+
+
+# Places are counted from 1.
+def wrong_first(start, frames, rows, columns):
+    return right(start, frames, rows, columns) + 1

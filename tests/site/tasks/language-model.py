@@ -43,3 +43,11 @@ def wrong_values(layer):
     other = right(layer)
     other.v_proj.reset_parameters()
     return other
+
+
+# The given layer is changed itself.
+def wrong_own(layer):
+    layer.load_state_dict(layer.state_dict(), assign=True)
+    other = right(layer)
+    layer.k_proj.weight.data *= 0
+    return other

@@ -16,3 +16,9 @@ wrong_far[6], wrong_far[7] = torch.tensor([[0.0, 4, 0, 0], [-4, 0, 0, 0]])
 
 # The meaning asks, not the place.
 wrong_meaning = torch.eye(8, 4)
+
+# Rows and columns are interchanged.
+wrong_transposed = right.T
+
+# All zeros: every word looks at the first one.
+wrong_zeros = torch.zeros(8, 4)

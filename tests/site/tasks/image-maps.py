@@ -58,8 +58,7 @@ def wrong_share(weights, box, size, patch, prefix):
 
 # Every query's map counts, not the class token's alone.
 def wrong_queries(weights, box, size, patch, prefix):
-    rows = weights.mean(dim=(1, 2), keepdim=True)
-    return right(rows[:, 0], box, size, patch, prefix)
+    return right(weights.mean(dim=2, keepdim=True), box, size, patch, prefix)
 
 
 # One head stands for all.

@@ -26,9 +26,9 @@ def wrong_shape(start, frames, rows, columns):
     return start + torch.cartesian_prod(*axes)
 
 
-# The sizes are taken for ends.
-def wrong_end(start, frames, rows, columns):
-    return torch.cartesian_prod(*(torch.arange(start, n) for n in (frames, rows, columns))).T
+# The last patch is left out.
+def wrong_last(start, frames, rows, columns):
+    return right(start, frames, rows, columns)[:, :-1]
 
 
 # Places are counted from 1.

@@ -26,3 +26,8 @@ def wrong_scale(X, W_q, W_k, W_v, T):
 def wrong_axis(X, W_q, W_k, W_v, T):
     scores = (X @ W_q) @ (X @ W_k).T / W_k.shape[1] ** 0.5
     return (scores / T).softmax(dim=0) @ (X @ W_v)
+
+
+# Words get what they hand over, whatever they look for.
+def wrong_values(X, W_q, W_k, W_v, T):
+    return X @ W_v

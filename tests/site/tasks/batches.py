@@ -34,3 +34,8 @@ def wrong_last(owner, size):
 def wrong_causal(owner, size):
     blocks = len(owner) // size
     return torch.ones(blocks, blocks).tril().bool()
+
+
+# Numbers in place of booleans.
+def wrong_numbers(owner, size):
+    return right(owner, size).long()

@@ -34,3 +34,9 @@ wrong_root = divided_by(lambda x: x.square().mean(dim=-1, keepdim=True))
 
 # Along the words, not along the features.
 wrong_axis = divided_by(lambda x: x.square().mean(dim=-2, keepdim=True).sqrt())
+
+
+# The weight isn't used.
+class wrong_weight(RightPower):
+    def forward(self, x):
+        return x * x.square().mean(dim=-1, keepdim=True).rsqrt()

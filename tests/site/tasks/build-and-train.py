@@ -30,3 +30,18 @@ def wrong_new(model, head):
 def wrong_same(model, head):
     model.attention.o.weight.data[:, (head - 1) * 16 : head * 16] = 0
     return model
+
+
+# The bias of the output is off as well.
+def wrong_bias(model, head):
+    other = right(model, head)
+    other.attention.o.bias.data.zero_()
+    return other
+
+
+# The values are off, their bias isn't: a constant is left.
+def wrong_values(model, head):
+    other = right(model, head)
+    other.attention.o.weight.data.copy_(model.attention.o.weight)
+    other.attention.v.weight.data[(head - 1) * 16 : head * 16] = 0
+    return other

@@ -18,7 +18,7 @@ def wrong_weights(name, gib):
     return gib * 2**30 // known_model(name).serving(1, h100).token_bytes
 
 
-# ValueError: a model that doesn't fit, and a negative number of tokens.
+# A model that doesn't fit, and a negative number of tokens.
 def wrong_negative(name, gib):
     cost = known_model(name).serving(1, h100)
     return (gib * 2**30 - cost.weight_bytes) // cost.token_bytes
@@ -92,3 +92,9 @@ def wrong_latent(name, gib):
     cost, model = known_model(name).serving(1, h100), known_model(name)
     token = 2 * 2 * model.layers * model.num_kv_heads * model.head_dim
     return max(0, (gib * 2**30 - cost.weight_bytes) // token)
+
+
+# A part of a token is counted.
+def wrong_fraction(name, gib):
+    cost = known_model(name).serving(1, h100)
+    return max(0, (gib * 2**30 - cost.weight_bytes) / cost.token_bytes)

@@ -28,3 +28,13 @@ def wrong_seeds(seeds, x, lengths):
 # The first seed asks for all.
 def wrong_seed(seeds, x, lengths):
     return right(seeds[:1].expand_as(seeds), x, lengths)
+
+
+# The loop ends before the last text.
+def wrong_last(seeds, x, lengths):
+    return right(seeds, x[:-1], lengths[:-1])
+
+
+# Each text gives one row, the mean over the seeds.
+def wrong_rows(seeds, x, lengths):
+    return right(seeds, x, lengths).mean(dim=1)

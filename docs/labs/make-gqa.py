@@ -258,7 +258,8 @@ def test_further(further):
     train(expected, 10, seed=5)
     far = abs(losses[1] - loss_of(expected))
     assert far < 1e-3, f"after ten steps: off by {far:.3f}"
-    assert losses[2] < losses[1], f"{losses[1]:.2f}, then {losses[2]:.2f}"
+    wrong = f"the loss goes from {losses[1]:.2f} to {losses[2]:.2f}"
+    assert losses[2] < losses[1], wrong
     print("passed")
 
 

@@ -45,16 +45,19 @@ def test_blind(sees_order):
     for E, H in [(16, 2), (24, 3)]:
         plain = MultiHeadAttention(E, H).requires_grad_(False)
         found = float(sees_order(plain, E))
-        assert found < 1e-5, f"without positions: {found:.3f}"
+        wrong = f"without positions a new order changes {found:.3f}"
+        assert found < 1e-5, wrong
         for position in (Rotary(8), Alibi(H)):
             seeing = MultiHeadAttention(E, H, position=position)
             seeing.requires_grad_(False)
             found = float(sees_order(seeing, E))
-            wrong = f"{type(position).__name__}: {found:.1e}"
+            kind = type(position).__name__
+            wrong = f"with {kind} a new order changes only {found:.1e}"
             assert found > 1e-3, wrong
         causal = functools.partial(plain, is_causal=True)
         found = float(sees_order(causal, E))
-        assert found > 1e-3, f"a causal mask: {found:.1e}"
+        wrong = f"with a causal mask a new order changes only {found:.1e}"
+        assert found > 1e-3, wrong
     print("passed")
 
 
@@ -165,12 +168,12 @@ def test_shift(moved_by_shift):
     ways = {"nothing": lambda x, _: x, "turned": turn}
     for name, way in ways.items():
         found = float(moved_by_shift(way))
-        assert found < 0.01, f"{name}: {found:.3f}"
+        assert found < 0.01, f"{name}: scores move by {found:.3f}"
     ways = {"added": added, "half precision": in_half}
     ways["squares of positions"] = lambda x, places: turn(x, places * places)
     for name, way in ways.items():
         found = float(moved_by_shift(way))
-        assert found > 0.1, f"{name}: {found:.3f}"
+        assert found > 0.1, f"{name}: scores move by only {found:.3f}"
     print("passed")
 
 

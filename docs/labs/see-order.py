@@ -39,23 +39,29 @@ assert (one - other).abs().max() < 1e-5
 
 # %%
 # --8<-- [start:blind]
+def one_number(answer):
+    size = torch.as_tensor(answer).numel()
+    assert size == 1, f"got {size} numbers, expected one"
+    return float(answer)
+
+
 def test_blind(sees_order):
     """Blind layers, and layers that see the order in several ways."""
     torch.manual_seed(1)
     for E, H in [(16, 2), (24, 3)]:
         plain = MultiHeadAttention(E, H).requires_grad_(False)
-        found = float(sees_order(plain, E))
+        found = one_number(sees_order(plain, E))
         wrong = f"without positions a new order changes {found:.3f}"
         assert found < 1e-5, wrong
         for position in (Rotary(8), Alibi(H)):
             seeing = MultiHeadAttention(E, H, position=position)
             seeing.requires_grad_(False)
-            found = float(sees_order(seeing, E))
+            found = one_number(sees_order(seeing, E))
             kind = type(position).__name__
             wrong = f"with {kind} a new order changes only {found:.1e}"
             assert found > 1e-3, wrong
         causal = functools.partial(plain, is_causal=True)
-        found = float(sees_order(causal, E))
+        found = one_number(sees_order(causal, E))
         wrong = f"with a causal mask a new order changes only {found:.1e}"
         assert found > 1e-3, wrong
     print("passed")
@@ -167,12 +173,12 @@ def test_shift(moved_by_shift):
     torch.manual_seed(3)
     ways = {"nothing": lambda x, _: x, "turned": turn}
     for name, way in ways.items():
-        found = float(moved_by_shift(way))
+        found = one_number(moved_by_shift(way))
         assert found < 0.01, f"{name}: scores move by {found:.3f}"
     ways = {"added": added, "half precision": in_half}
     ways["squares of positions"] = lambda x, places: turn(x, places * places)
     for name, way in ways.items():
-        found = float(moved_by_shift(way))
+        found = one_number(moved_by_shift(way))
         assert found > 0.1, f"{name}: scores move by only {found:.3f}"
     print("passed")
 

@@ -171,6 +171,8 @@ def test_at_once(at_once):
             found = at_once(layer, x, watched)
             expected = by_loops(layer, x)
             assert shapes == [(B, H, L, E // H)], f"called with {shapes}"
+            shape, size = tuple(found.shape), (B, L, E)
+            assert shape == size, f"got shape {shape}, expected {size}"
             far = (found - expected).abs().max().item()
             assert far < 1e-4, f"{name}, {H} heads: off by {far:.2f}"
     print("passed")
@@ -248,10 +250,16 @@ def more_of_spread(layer, x):
     return y + 3 * (spread - spread.detach())
 
 
+def one_number(answer):
+    size = torch.as_tensor(answer).numel()
+    assert size == 1, f"got {size} numbers, expected one"
+    return float(answer)
+
+
 def test_apart(apart):
     layer, x = new_layer(21, 3), torch.randn(2, 5, 21)
     for way in (batched, in_kernel):
-        found = float(apart(by_loops, way, layer, x))
+        found = one_number(apart(by_loops, way, layer, x))
         wrong = f"by_loops and {way.__name__} are {found:.4f} apart"
         assert found < 1e-4, wrong
     others = {
@@ -261,7 +269,7 @@ def test_apart(apart):
         "a gradient that sums to zero": more_of_spread,
     }
     for name, way in others.items():
-        found = float(apart(batched, way, layer, x))
+        found = one_number(apart(batched, way, layer, x))
         assert found > 1e-3, f"{name}: only {found:.4f} apart"
     print("passed")
 

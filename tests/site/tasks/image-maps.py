@@ -61,11 +61,6 @@ def wrong_queries(weights, box, size, patch, prefix):
     return right(weights.mean(dim=2, keepdim=True), box, size, patch, prefix)
 
 
-# One head stands for all.
-def wrong_head(weights, box, size, patch, prefix):
-    return right(weights[:, :1], box, size, patch, prefix)
-
-
 # The images are averaged as well.
 def wrong_mean(weights, box, size, patch, prefix):
     return right(weights.mean(dim=0, keepdim=True), box, size, patch, prefix)

@@ -33,11 +33,6 @@ def wrong_matrix(h):
     return both @ W_o
 
 
-# What the head adds, not what is left without it.
-def wrong_part(h):
-    return both[:, 4 * (h - 1) : 4 * h] @ W_o[4 * (h - 1) : 4 * h]
-
-
 # The width of a head is left out.
 def wrong_narrow(h):
     return both[:, 4 * (2 - h) : 4 * (3 - h)] @ W_o[4 * (2 - h) : 4 * (3 - h), :4]

@@ -27,8 +27,3 @@ def wrong_mean(a):
 # One number for both.
 def wrong_one(a):
     return right(a)[:1]
-
-
-# The numbers are interchanged.
-def wrong_order(a):
-    return right(a).flip(0)

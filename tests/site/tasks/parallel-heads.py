@@ -40,14 +40,6 @@ def wrong_values(layer, start, stop):
     return small
 
 
-# Each machine adds half of the layer's output, and all heads are everywhere.
-def wrong_half(layer, start, stop):
-    small = MultiHeadAttention(15, 5, bias=False)
-    small.load_state_dict(layer.state_dict())
-    small.out_proj.weight.data /= 2
-    return small
-
-
 # One head is left over: the last of each machine.
 def wrong_last(layer, start, stop):
     small = right(layer, start, stop)

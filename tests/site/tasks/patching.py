@@ -65,11 +65,6 @@ def wrong_from(model, tokens, other, layer, position):
     return logits
 
 
-# The logits on the other tokens.
-def wrong_other(model, tokens, other, layer, position):
-    return model(other)
-
-
 # Nothing is put in.
 def wrong_nothing(model, tokens, other, layer, position):
     return model(tokens)

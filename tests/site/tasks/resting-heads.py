@@ -33,11 +33,6 @@ def wrong_sum(scores, b):
     return weights / weights.sum(dim=-1, keepdim=True)
 
 
-# The bias is added to every score: softmax doesn't see that.
-def wrong_added(scores, b):
-    return (scores + b).softmax(dim=-1)
-
-
 # Weights of columns.
 def wrong_axis(scores, b):
     return right_one_more_column(scores.T, b).T

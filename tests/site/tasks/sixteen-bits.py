@@ -28,19 +28,6 @@ def wrong_nan(ours, theirs, exact):
     return not bool(worst(ours) > 2 * worst(theirs))
 
 
-# The mean of the rows, where one is wrong.
-def wrong_mean(ours, theirs, exact):
-    def far(x):
-        return (x.double() - exact).norm(dim=-1).mean()
-
-    return bool(far(ours) <= 2 * far(theirs))
-
-
-# Everything is rounding.
-def wrong_always(ours, theirs, exact):
-    return True
-
-
 # A factor of 100.
 def wrong_factor(ours, theirs, exact):
     return right(exact + (ours.double() - exact) / 50, theirs, exact)

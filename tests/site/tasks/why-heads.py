@@ -3,6 +3,9 @@ right = torch.zeros(8, 4)
 right[6, :2] = torch.stack([ANGLE.cos(), ANGLE.sin()])
 right[7, :2] = torch.stack([-ANGLE.sin(), ANGLE.cos()])
 
+# A longer query is as right: it asks for the same, more firmly.
+right_scaled = 5 * right
+
 # The word before: the arrow turns the other way.
 wrong_before = torch.zeros(8, 4)
 wrong_before[6], wrong_before[7] = torch.tensor([[4.0, -4, 0, 0], [4, 4, 0, 0]])

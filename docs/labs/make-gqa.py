@@ -172,6 +172,7 @@ def test_model(converted):
     wrong = f"with 8 of 8 heads the loss is {same:.2f}, not {before:.2f}"
     assert abs(same - before) < 1e-4, wrong
     few = converted(given, 2)
+    assert few is not given, "the given model comes back, not a copy"
     heads = [block.attention.num_kv_heads for block in few.blocks]
     assert heads == [2, 2], f"key-value heads {heads}, expected [2, 2]"
     assert loss_of(given) == before, "the given model has changed"

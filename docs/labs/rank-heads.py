@@ -224,7 +224,9 @@ def test_agree(agree):
         ),
     }
     for name, (b, expected) in cases.items():
-        found = float(agree(a, b))
+        found = torch.as_tensor(agree(a, b))
+        size = found.numel()
+        assert size == 1, f"got {size} numbers, expected one"
         wrong = f"{name}: got {found:.2f}, expected {expected:.2f}"
         assert abs(found - expected) < 1e-5, wrong
     print("passed")

@@ -22,16 +22,6 @@ def wrong_in_order(weights):
     return places
 
 
-# A row is crossed out, its column is not.
-def wrong_row_only(weights):
-    left, places = weights.clone(), [-1] * len(weights)
-    for _ in places:
-        i, j = divmod(left.argmax().item(), left.shape[1])
-        places[i] = j
-        left[i] = -1
-    return places
-
-
 # Each column chooses a row.
 def wrong_columns(weights):
     return weights.T.argmax(dim=-1).tolist()[: len(weights)]

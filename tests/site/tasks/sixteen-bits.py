@@ -26,8 +26,3 @@ def wrong_nan(ours, theirs, exact):
         return (x.double() - exact).norm(dim=-1).max()
 
     return not bool(worst(ours) > 2 * worst(theirs))
-
-
-# A factor of 100.
-def wrong_factor(ours, theirs, exact):
-    return right(exact + (ours.double() - exact) / 50, theirs, exact)

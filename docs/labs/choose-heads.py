@@ -71,7 +71,8 @@ def test_ranks(score_ranks):
         layer.k_proj.weight[2:D] = 0  # two features of head 1 are left
         layer.q_proj.weight[D : 2 * D] = 0  # none of head 2
         found = score_ranks(layer, torch.randn(L, E))
-        assert found.shape == (H,), tuple(found.shape)
+        got = tuple(found.shape)
+        assert got == (H,), f"got shape {got}, expected {(H,)}"
         expected = [2, 0, min(D, L)]
         wrong = f"got {found.tolist()}, expected {expected}"
         assert found.tolist() == expected, wrong
@@ -125,7 +126,8 @@ def test_reach(reach):
     first = torch.stack([own, one, even, two, three])
     maps = torch.stack([first, first.flip(0)])  # (B, H, L, S)
     found = reach(maps)
-    assert found.shape == (5,), tuple(found.shape)
+    got = tuple(found.shape)
+    assert got == (5,), f"got shape {got}, expected (5,)"
     expected = [4.5, 0.5, 0.0, 0.5, 4.5]
     for head, (one, other) in enumerate(zip(found, expected, strict=True)):
         wrong = f"head {head + 1}: got {one:.2f}, expected {other:.2f}"
@@ -252,13 +254,14 @@ def test_best(at_best):
         for shape, tried in given.items()
     }
     found = at_best(given)
-    assert list(found) == list(given), list(found)
+    wrong = f"got shapes {list(found)}, expected {list(given)}"
+    assert list(found) == list(given), wrong
     for shape, expected in zip(given, [0.1, 0.2, 0.2], strict=True):
         lr, errors = found[shape]
         wrong = f"{shape}: got rate {lr}, expected {expected}"
         assert lr == expected, wrong
         same = torch.equal(errors, given[shape][lr])
-        assert same, f"{shape}: {errors.tolist()}"
+        assert same, f"{shape}: got the errors {errors.tolist()}"
     print("passed")
 
 
@@ -355,8 +358,9 @@ def test_widen(widened):
             proj.bias.copy_(torch.randn(H * D))
         given = copy.deepcopy(layer)
         found = widened(given, wide)
-        sizes = found.num_heads, found.head_dim
-        assert sizes == (H, wide), sizes
+        got = found.num_heads, found.head_dim
+        wrong = f"heads and their size: got {got}, expected {(H, wide)}"
+        assert got == (H, wide), wrong
         x = 3 * torch.randn(2, 11, E)
         far = (found(x) - layer(x)).abs().max().item()
         assert far < 1e-5, f"from size {D} to {wide}: off by {far:.2f}"

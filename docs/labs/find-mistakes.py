@@ -126,12 +126,16 @@ def healthy(kind=Healthy, seed=0):
 def judge(probe, sick):
     """A probe finds nothing in a healthy layer, and each sick one."""
     for seed in range(3):
-        found = float(probe(healthy(seed=seed)))
-        assert found < 1e-5, f"a healthy layer: {found:.3f}"
+        found = torch.as_tensor(probe(healthy(seed=seed)))
+        got = tuple(found.shape)
+        assert found.numel() == 1, f"got shape {got}, expected a number"
+        assert found < 1e-5, f"healthy, and it finds {found.item():.3f}"
         for kind in sick:
             found = float(probe(healthy(kind, seed)))
-            assert found > 1e-3, f"{kind.__name__}: {found:.1e}"
+            wrong = f"sick ({kind.__name__}), and it finds {found:.1e}"
+            assert found > 1e-3, wrong
     print("found:", ", ".join(kind.__name__ for kind in sick))
+    print("passed")
 
 
 # --8<-- [end:healthy]
@@ -408,9 +412,12 @@ def examine(kind):
 
 
 def test_mended(Mended):
-    assert issubclass(Mended, Suspect)
+    same = issubclass(Mended, Suspect)
+    assert same, "another layer, not the suspect mended"
+    got = tuple(Mended(24, 6, 2)(torch.randn(2, 9, 24))[0].shape)
+    assert got == (2, 9, 24), f"got shape {got}, expected (2, 9, 24)"
     for name, off in findings(Mended).items():
-        assert off < 1e-5, f"{name}: {off:.2f}"
+        assert off < 1e-5, f"the probe {name!r} finds {off:.2f}"
     torch.manual_seed(7)
     training, x = Mended(24, 6, 2), torch.randn(2, 9, 24)
     moved = (training(x)[0] - training(x)[0]).abs().max()
@@ -419,7 +426,7 @@ def test_mended(Mended):
     report = examine(Mended)
     said = "\n\n".join(str(each) for each in report.errors)
     assert report.ok, f"the doctor:\n{said}"
-    print("nor does the doctor")
+    print("nor does the doctor: passed")
 
 
 # --8<-- [end:mend]

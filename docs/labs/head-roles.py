@@ -51,8 +51,9 @@ def planted(pattern, share):
 def judge(statistic, pattern, words):
     """Heads with known shares: 0.9, 0.5 and 0, on short texts."""
     heads = [planted(pattern, share) for share in (0.9, 0.5, 0.0)]
-    found = statistic(torch.stack(heads, dim=1), words)
-    assert found.shape == (3,), f"shape {tuple(found.shape)}"
+    found = statistic(torch.stack(heads, dim=1), words.clone())
+    got = tuple(found.shape)
+    assert got == (3,), f"got shape {got}, expected (3,)"
     for one, share in zip(found.tolist(), (0.9, 0.5, 0.0), strict=True):
         wrong = f"got {one:.3f}, expected {share:.1f}"
         assert abs(one - share) < 1e-6, wrong
@@ -159,8 +160,9 @@ def test_shuffle(shuffled):
     torch.manual_seed(3)
     noise = torch.rand(2, 3, 8, 8).masked_fill(~causal_mask(8), -torch.inf)
     given = noise.softmax(dim=-1)
-    found = [shuffled(given) for _ in range(200)]
-    assert found[0].shape == given.shape, tuple(found[0].shape)
+    found = [shuffled(given.clone()) for _ in range(200)]
+    got, shape = tuple(found[0].shape), tuple(given.shape)
+    assert got == shape, f"got shape {got}, expected {shape}"
     above = max(each.triu(1).max().item() for each in found)
     assert above == 0, f"the future gets {above:.2f}"
     for each in found[:3]:
@@ -208,12 +210,13 @@ def test_roles(has_role):
     chance = noise.masked_fill(~causal_mask(12), -torch.inf).softmax(dim=-1)
     maps = torch.cat([torch.stack(good, dim=1), chance], dim=1)
     found = has_role(previous, maps, words)
-    assert found.shape == (42,), f"shape {tuple(found.shape)}"
-    assert found.dtype == torch.bool, f"{found.dtype}"
+    got = tuple(found.shape)
+    assert got == (42,), f"got shape {got}, expected (42,)"
+    assert found.dtype == torch.bool, "numbers, not booleans"
     assert found[:2].all(), "a planted head isn't found"
     alarms = found[2:].sum().item()
     assert alarms <= 4, f"{alarms} of 40 heads are found by chance"
-    print(f"{alarms} of 40 found by chance")
+    print(f"{alarms} of 40 found by chance: passed")
 
 
 # --8<-- [end:roles]

@@ -22,9 +22,9 @@ def empty(answer: object) -> object:
 def scaled(answer: object) -> object:
     """Numbers a tenth larger, counts one too high, yes for no."""
     if isinstance(answer, dict):
-        return {name: scaled(value) for name, value in answer.items()}
+        return {name: each_part(value, scaled) for name, value in answer.items()}
     if isinstance(answer, list):
-        return [scaled(value) for value in answer]
+        return [each_part(value, scaled) for value in answer]
     if isinstance(answer, bool) or getattr(answer, "dtype", None) == torch.bool:
         return answer ^ True
     if isinstance(answer, float) or (torch.is_tensor(answer) and answer.is_floating_point()):

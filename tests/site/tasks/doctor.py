@@ -39,3 +39,9 @@ def wrong_merge(suspect):
 # Another layer, in place of a repair.
 def wrong_other(suspect):
     return Layer
+
+
+# The methods are put into the class itself, and no subclass is made.
+def right_patched(suspect):
+    suspect.scores, suspect.may = Layer.scores, Layer.may
+    return suspect

@@ -29,3 +29,14 @@ def wrong_children(model):
     for module in model.children():
         if isinstance(module, nn.MultiheadAttention):
             module.dropout = 0.0
+
+
+# Nothing random is left, and nothing else: all weights are zero.
+def wrong_zero(model):
+    for parameter in model.parameters():
+        parameter.data.zero_()
+
+
+# What is dropped is chosen once for all runs, but dropped.
+def wrong_seed(model):
+    model.register_forward_pre_hook(lambda *_: torch.manual_seed(0))

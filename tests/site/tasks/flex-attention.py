@@ -22,3 +22,9 @@ def wrong_window(L, S, window, first):
 # Nothing hides what comes after.
 def wrong_future(L, S, window, first):
     return lambda b, h, i, j: (i + S - L - j < window) | (j < first)
+
+
+# Sinks may be seen before they are written.
+def wrong_early(L, S, window, first):
+    near = right(L, S, window, 0)
+    return lambda b, h, i, j: near(b, h, i, j) | (j < first)

@@ -45,3 +45,15 @@ def wrong_autograd(query, key, value, grad_output):
     with torch.enable_grad():
         inputs = [x.requires_grad_() for x in (query, key, value)]
         return torch.autograd.grad(capped(*inputs), inputs, grad_output)
+
+
+# Keys before queries.
+def wrong_order(*args):
+    query, key, value = right(*args)
+    return key, query, value
+
+
+# The values' gradient is that of the output.
+def wrong_value(query, key, value, grad_output):
+    grads = right(query, key, value, grad_output)
+    return *grads[:2], grad_output

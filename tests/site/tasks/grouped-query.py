@@ -37,3 +37,8 @@ def wrong_scale(query, keys, values):
 # The first keys are for all.
 def wrong_first(query, keys, values):
     return attention(query, keys[:, :1], values[:, :1])
+
+
+# All but the last token are read.
+def wrong_last(query, keys, values):
+    return right(query, keys[:, :, :-1], values[:, :, :-1])

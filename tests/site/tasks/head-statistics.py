@@ -36,3 +36,8 @@ def wrong_heads(tokens):
 # All rows of the batch are as the first.
 def wrong_batch(tokens):
     return right(tokens[:1]).expand(len(tokens), -1, -1, -1)
+
+
+# Numbers in place of booleans.
+def wrong_numbers(tokens):
+    return right(tokens).float()

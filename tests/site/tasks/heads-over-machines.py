@@ -35,3 +35,13 @@ def wrong_turns(layer, rank, ranks):
 # All machines take the same columns of the output matrix.
 def wrong_columns(layer, rank, ranks):
     return cut(layer, rank, ranks, columns=False)
+
+
+# Every machine has the whole layer.
+def wrong_whole(layer, rank, ranks):
+    return layer
+
+
+# The first machine's heads for all.
+def wrong_first(layer, rank, ranks):
+    return cut(layer, 0, ranks, bias=1 / ranks)

@@ -39,3 +39,14 @@ def wrong_round(batch, length):
         length,
         pattern=lambda task: torch.eye(length).bool().roll(2, dims=0).expand(batch, -1, -1),
     )
+
+
+# A pattern without a key.
+def wrong_empty(batch, length):
+    return changed(batch, length, pattern=lambda task: torch.zeros_like(task.pattern))
+
+
+# One text, over and over: nothing can be learned from it but the text.
+def wrong_text(batch, length):
+    task = right(1, length)
+    return Lookup(*(part.expand(batch, *part.shape[1:]) for part in task))

@@ -30,3 +30,7 @@ CUBE = torch.cartesian_prod(*[torch.tensor([1.0, -1])] * 3) / 3**0.5
 
 # The corners of a cube, and four of them once more.
 wrong_twice = torch.cat([CUBE, CUBE[:4]])
+
+
+# Opposite keys on the axes, and nothing between them.
+wrong_axes = torch.cat([torch.eye(3), -torch.eye(3)]).repeat(2, 1)

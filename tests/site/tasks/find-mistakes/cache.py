@@ -26,3 +26,7 @@ def wrong_last(layer):
     x = torch.randn(2, 9, 24)
     _, cache = layer(x[:, :8])
     return (layer(x[:, 8:], cache=cache)[0] - layer(x)[0][:, 8:]).abs().max()
+
+
+def right_scaled(layer):  # a probe tells much from nothing, whatever its unit
+    return 1.1 * right_two(layer)

@@ -28,3 +28,7 @@ def wrong_equal(layer):
     keep[:, :3] = False
     changed = torch.where(keep[..., None], x, torch.randn_like(x))
     return (layer(changed, keep)[0] - layer(x, keep)[0])[keep].abs().max()
+
+
+def right_scaled(layer):  # a probe tells much from nothing, whatever its unit
+    return 1.1 * right_nan(layer)

@@ -16,7 +16,7 @@ import mhattn as mhattn  # this clone's, while MkDocs has this folder first amon
 
 
 class State:
-    command, final, files, site = "build", None, {}, None
+    command, final, files, site, chinese = "build", None, {}, None, None
 
 
 def on_startup(command, dirty):
@@ -49,6 +49,8 @@ def on_config(config):
 
 def _files(files, config):
     first = State.command == "serve" and "one_by_one" not in config.extra
+    if State.final and not State.chinese:  # its folder is empty now, and all stories have run
+        State.chinese = with_mkdocs.start_chinese(config)
     (with_mkdocs.nothing if first else with_mkdocs.add_files)(files, config)
 
 
@@ -80,7 +82,7 @@ def on_post_build(config):
     build.finish(config.theme["language"], Path(config.site_dir))
     if config.theme["language"] != "en":
         return
-    if with_mkdocs.build_chinese(config, State.command) and State.final:
+    if with_mkdocs.has_no_warning(State.chinese):
         publish.replace(State.final, Path(config.site_dir))
         config.site_dir = str(State.final)
 
@@ -98,5 +100,8 @@ def on_shutdown():
 
 
 def on_build_error(error):
+    if State.chinese:
+        State.chinese.kill()
+        State.chinese.wait()
     if State.final:
         shutil.rmtree(publish.draft(State.final), ignore_errors=True)

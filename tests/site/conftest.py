@@ -8,7 +8,7 @@ import threading
 
 import pytest
 from filelock import FileLock
-from mhsite.stories import child_processes, keys
+from mhsite.stories import child_processes, keys, results
 from mhsite.stories.source import ROOT
 
 BROWSERS = (
@@ -28,6 +28,9 @@ FLAGS = (
 )
 
 
+# Whose tests wait for the build.
+BEHIND = {"site", "zensical_site", "story_run", "result_of"}
+
 collect_ignore = ["tasks"]  # solutions, which test_solutions.py reads
 
 
@@ -46,6 +49,14 @@ def story_results(story_run):
     """For each story, the folder with its figures and outputs."""
     assert story_run.returncode == 0, story_run.stdout + story_run.stderr
     return keys.results()
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch):
+    """What is filed is taken; a story that has no results prints what its file says."""
+    monkeypatch.setattr(results, "_folders", {})
+    monkeypatch.setattr(results, "_places", {})
+    results.look()
 
 
 def shared_folder(tmp_path_factory):
@@ -89,15 +100,22 @@ def run_script(name, *options):
     )
 
 
-def built_once(say, tmp_path_factory, name, *options):
-    """The site, built by the first of several test processes that comes here."""
+def build_once(tmp_path_factory, name, *options):
+    """The folder of the site, and what its build said if it was built here."""
     shared = shared_folder(tmp_path_factory)
     folder = shared / name / "mhattn"
     with FileLock(shared / f"{name}.lock"):
-        if not folder.is_dir():
-            say(f"the site is {name}: a minute, and some more where results of stories are missing")
-            done = run_script("build.py", "--site-dir", folder, *options)
-            assert done.returncode == 0, done.stdout + done.stderr
+        if folder.is_dir():
+            return folder, ""
+        done = run_script("build.py", "--site-dir", folder, *options)
+    return folder, done.stdout + done.stderr
+
+
+def built_once(say, tmp_path_factory, name, *options):
+    """The site, built by the first of several test processes that comes here."""
+    say(f"the site is {name}: a minute, and some more where results of stories are missing")
+    folder, said = build_once(tmp_path_factory, name, *options)
+    assert folder.is_dir(), said
     return folder
 
 
@@ -169,15 +187,17 @@ def open_page(browser, home):
         context.close()
 
 
-def pytest_collection_modifyitems(items):
-    """What needs the built site comes first: while one process builds it, the others go on.
+def needs_site(item):
+    return not BEHIND.isdisjoint(getattr(item, "fixturenames", ()))
 
-    Not where one file alone is run, which may do without.
-    """
-    if len({item.path for item in items}) == 1:
-        return
-    for number, item in enumerate(items):
-        needs = getattr(item, "fixturenames", ())
-        if "site" in needs and "browser" not in needs:
-            items.insert(0, items.pop(number))
-            return
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=needs_site)
+
+
+def pytest_collection_finish(session):
+    """The site is built behind the tests that do without it, which come first."""
+    here = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if here and any("site" in getattr(item, "fixturenames", ()) for item in session.items):
+        factory = session.config._tmp_path_factory
+        threading.Thread(target=build_once, args=[factory, "built"], daemon=True).start()

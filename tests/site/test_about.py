@@ -48,7 +48,6 @@ def test_an_exercise_of_a_lab_takes_time_to_write():
     text = "# T { #t }\n\n" + "/// task | Write it\n///\n\n" * 6
     pages = [parse(text, name=name) for name in ("a.md", "labs/a.md")]
     assert [fragments.minutes(made) for made in pages] == [1, 31]
-    assert not any(made.is_notebook for made in pages)
 
 
 NEEDED = ("attention.md", "labs/every-head.md")

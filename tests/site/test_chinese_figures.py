@@ -11,12 +11,12 @@ import pytest
 from mhsite.beside import notebook
 from mhsite.pages import cells
 from mhsite.pages.page import read
-from mhsite.stories import results
 from mhsite.stories.source import DOCS
 
 from mhattn.show import use_chinese_font
 
 # One of each kind: pyplot, only a plot of ours, a lab.
+pytestmark = pytest.mark.usefixtures("nothing_runs")
 PAGES = ["masks", "masks-in-practice", "labs/see-order"]
 DRAW = """
 import matplotlib.pyplot as plt
@@ -25,14 +25,6 @@ for number in plt.get_fignums():
     plt.figure(number).canvas.draw()
 """
 SHOW = "ignore:FigureCanvasAgg is non-interactive"  # plt.show() without a window
-
-
-@pytest.fixture(autouse=True)
-def nothing_runs(monkeypatch):
-    """Code needs no results: what it draws here is drawn by the test."""
-    monkeypatch.setattr(results, "_folders", {})
-    monkeypatch.setattr(results, "_places", {})
-    results.look()
 
 
 def page_of(name):

@@ -14,6 +14,7 @@ from mhsite.pages.settings import settings
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES, Section, SourceError
 
+pytestmark = pytest.mark.usefixtures("nothing_runs")
 HOME = "https://site/"
 PAGES = [
     found
@@ -22,14 +23,6 @@ PAGES = [
     if (found := read(DOCS / language / path)).has_code
 ]
 each_page = every("page", PAGES)
-
-
-@pytest.fixture(autouse=True)
-def nothing_runs(monkeypatch):
-    """What is filed is taken; a story that has no results prints what its file says."""
-    monkeypatch.setattr(results, "_folders", {})
-    monkeypatch.setattr(results, "_places", {})
-    results.look()
 
 
 def cells_of(page):

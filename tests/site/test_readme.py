@@ -12,6 +12,8 @@ from mhsite.pages.settings import settings
 from mhsite.stories import keys, schedule
 from mhsite.stories.source import ROOT, STORIES
 
+from mhattn.lessons import files
+
 READMES = ("README.md", "README.zh-CN.md")
 PICTURE = ROOT / ".github" / "heads.svg"
 
@@ -51,6 +53,12 @@ def test_the_first_screen_has_title_site_picture_and_commands(name):
     for wanted in (f"({home})", f"({home}zh/)", f"({PICTURE.relative_to(ROOT)})", "&& pytest\n"):
         assert wanted in head + "\n"
     assert "serve" in head
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_the_size_of_all_models_is_theirs(name):
+    (said,) = re.findall(r"\b(\d+) MB\b", text(name))
+    assert int(said) == sum(model.megabytes for model in files.known_models())
 
 
 @pytest.mark.parametrize("name", READMES)

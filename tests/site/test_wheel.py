@@ -12,14 +12,14 @@ import pytest
 from drawn import few_now
 from mhsite.beside import notebook
 from mhsite.pages.page import page_paths, read
-from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT
 
 from mhattn.lessons import data_file
 from mhattn.lessons.files import cache_folder
 
-# One of each kind: plain, with a measurement, with runs, with a model.
+pytestmark = pytest.mark.usefixtures("nothing_runs")
 CODE = re.compile(r"(>>>|\.\.\.)|#|$")  # what is not printed
+# One of each kind: plain, with a measurement, with runs, with a model.
 SAMPLE = ["en/masks.md", "en/roofline.md", "en/delta-rule.md", "zh/browse-heads.md"]
 PAGES = [
     f"{language}/{path.as_posix()}"
@@ -27,14 +27,6 @@ PAGES = [
     for path in page_paths(language)
     if read(DOCS / language / path).has_code
 ]
-
-
-@pytest.fixture(autouse=True)
-def nothing_runs(monkeypatch):
-    """Code needs no results: what it prints stands in its story."""
-    monkeypatch.setattr(results, "_folders", {})
-    monkeypatch.setattr(results, "_places", {})
-    results.look()
 
 
 def run(*command, cwd, **environment):

@@ -45,16 +45,15 @@ def notebook(page: Page, home: str) -> str:
     made, runs = list(_head(page, home)), 0
     for number, piece in enumerate(_pieces(page, home)):
         if isinstance(piece, str):
-            made.append(_prose(f"cell-{number}", piece))
+            made.append(prose_cell(f"cell-{number}", piece))
         else:
             runs += 1
-            cell = _code(f"cell-{number}", piece, page.language)
-            made.append(cell | {"execution_count": runs})
-    return _file(json.dumps(made))
+            made.append(code_cell(f"cell-{number}", piece, page.language, runs))
+    return file(json.dumps(made))
 
 
 @cache
-def _file(cells: str) -> str:
+def file(cells: str) -> str:
     whole = {
         "cells": json.loads(cells),
         "metadata": {
@@ -81,11 +80,11 @@ def _quiet(code: str) -> str:
     return "\n".join(lines)
 
 
-def _prose(name: str, text: str) -> dict[str, Any]:
+def prose_cell(name: str, text: str) -> dict[str, Any]:
     return {"id": name, "metadata": {}, "source": text, "cell_type": "markdown"}
 
 
-def _code(name: str, piece: Code, language: str) -> dict[str, Any]:
+def code_cell(name: str, piece: Code, language: str, runs: int) -> dict[str, Any]:
     """A section as a cell: hidden is the code that the page folds, never what it gave."""
     drawn = results.drawn(piece.section)
     outputs = list(_printed(piece.section))
@@ -93,8 +92,9 @@ def _code(name: str, piece: Code, language: str) -> dict[str, Any]:
         outputs.append(_shown({"image/svg+xml": results.figure(drawn, language)}))
     about = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]} if piece.folded else {}
     code = cells.taken_away(piece.section.code, language)
-    cell = _prose(name, _quiet(code.rstrip("\n")))
-    return cell | {"cell_type": "code", "metadata": about, "outputs": outputs}
+    cell = prose_cell(name, _quiet(code.rstrip("\n")))
+    ran = {"outputs": outputs, "execution_count": runs}
+    return cell | {"cell_type": "code", "metadata": about} | ran
 
 
 def _printed(section: Section) -> Iterator[dict[str, Any]]:
@@ -131,9 +131,9 @@ def _requirement(page: Page) -> str:
 
 def _head(page: Page, home: str) -> Iterator[dict[str, Any]]:
     """The title, where it is from, and the cell that installs what the others need."""
-    yield _prose("about", "\n\n".join([f"# {page.headings[0].title}", *_about(page, home)]))
+    yield prose_cell("about", "\n\n".join([f"# {page.headings[0].title}", *_about(page, home)]))
     install = f'%pip install --quiet "{_requirement(page)}"'
-    cell = _prose("install", install) | {"cell_type": "code"}
+    cell = prose_cell("install", install) | {"cell_type": "code"}
     yield cell | {"execution_count": None, "outputs": []}
 
 

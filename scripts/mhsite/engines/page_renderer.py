@@ -55,7 +55,7 @@ class Renderer:
 
     def _write_files(self, page: Page) -> bool:
         made = build.files_of(page, self.config.site_url)
-        with_mkdocs.notebooks(page.language, made)
+        with_mkdocs.write_notebook(page)
         for uri, content in made.items():
             path = Path(self.config.site_dir, uri)
             new = content.read_bytes() if isinstance(content, Path) else content

@@ -103,10 +103,8 @@ class Writer:
         self.address = page.up if links == "page" else self.from_source
 
     def whole(self) -> str:
-        """The page, the terms that it explains, how to cite it; not of a lab that is a notebook."""
+        """The page, the terms that it explains, how to cite it."""
         text = self.markdown(self.page.blocks)
-        if self.page.is_notebook:
-            return text
         foot = fragments.cite(self.page) + fragments.led_on(self.page, self.address)
         return f"{text}\n\n{links.terms(self.page)}\n\n" + (self.alone(foot) if foot else "")
 
@@ -147,7 +145,10 @@ class Writer:
                 cells.text(include.section)  # its lines count for the time that a page takes
         line = chapters.steps(self.page, self.address) + fragments.about(self.page, self.address)
         text = self.alone(line) if line else ""
-        return text + with_spans(chapters.contents(self.page), self.plain_span)
+        return text + self.contents()
+
+    def contents(self) -> str:
+        return with_spans(chapters.contents(self.page), self.plain_span)
 
     def block(self, block: Block) -> str:
         head = self.prose(block)
@@ -160,13 +161,15 @@ class Writer:
         return f"{head}{body}{block.mark}\n"
 
     def include(self, block: Block) -> str:
-        link = "" if self.page.is_notebook else links.to_reference(block)
+        return f"{self.alone(self.cell(block))}{links.to_reference(block)}\n\n"
+
+    def cell(self, block: Block) -> str:
         html = cells.shown(block.section, self.page.language)
         if self.asked:  # or Material's copy buttons know them all by the box's id
             html = CODE.sub(
                 lambda match: f'<pre id="cell-{next(self.cells)}"{match[1]}><code', html
             )
-        return f"{self.alone(html)}{link}\n\n"
+        return html
 
     def fence(self, block: Block) -> str:
         return block.text

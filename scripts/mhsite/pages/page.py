@@ -130,9 +130,8 @@ class Page:
 
     @property
     def is_notebook(self) -> bool:
-        """Does MkDocs get it as a notebook? A lab with exercises is a page like the others."""
-        exercise = any(block.kind == "block" and block.value == "task" for block in self.walk())
-        return self.name.startswith("labs/") and self.has_code and not exercise
+        """Whether MkDocs gets it as a notebook: it is a lab."""
+        return self.name.startswith("labs/") and self.has_code
 
     @property
     def needs(self) -> list[str]:

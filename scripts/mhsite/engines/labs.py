@@ -1,0 +1,151 @@
+"""Labs are notebooks that mkdocs-jupyter renders, in the form of all other pages.
+
+A lab's notebook has a cell for each piece of prose and of code. What mkdocs-jupyter makes of it has
+half a megabyte of styles, and scripts from other hosts, of which none is kept. What Markdown
+has no signs for (formulas, figures, what folds) is a word such as ``KEPT7KEPT`` in the notebook
+that it gets, and stands in that word's place afterwards. So is a cell of code: as elsewhere, its
+lines fold on a phone, and its numbers light up under the hand.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator
+from html import escape
+
+from bs4 import BeautifulSoup
+
+from mhsite.beside import notebook
+from mhsite.pages import chapters, fragments
+from mhsite.pages.extension import Writer
+from mhsite.pages.page import Block, Page, parse, question_ids, trap_ids, with_spans
+
+HEADING = re.compile(r"<h(?P<level>\d) id=.*?</h(?P=level)>", re.S)
+TO_PAGE = re.compile(r'href="(?P<file>[^":#]+)\.md(?P<hash>#[^"]*)?"')
+KEPT = re.compile(r"(?P<before><p>)?KEPT(?P<number>\d+)KEPT(?P<after></p>)?")
+CELL = re.compile(r"\n*CODE(\d+)CODE\n*")
+CLASS = re.compile(r"\n    (?:type: |attrs: \{class: )([\w-]+)")
+BOX = '<div class="admonition {}"{}>\n<p class="admonition-title">'
+FOLD = '<details class="{}"{}>\n<summary>'
+
+
+class LabWriter(Writer):
+    """Writes a lab in Markdown that every notebook program reads, and keeps all else aside."""
+
+    def __init__(self, page: Page):
+        super().__init__(page, self.keep_inline)
+        self.kept: list[tuple[str, bool]] = []  # HTML, and whether it stands between paragraphs
+        self.code: list[tuple[notebook.Code, str]] = []  # of each cell, with its HTML
+        self.folded = False
+
+    def keep_inline(self, html: str, *, alone: bool = False) -> str:
+        self.kept.append((html, alone))
+        return f"KEPT{len(self.kept) - 1}KEPT"
+
+    def alone(self, html: str) -> str:
+        return f"\n\n{self.keep_inline(html, alone=True)}\n\n"
+
+    def markdown(self, blocks: tuple[Block, ...]) -> str:
+        """A caption is part of its figure."""
+        parts = []
+        for number, block in enumerate(blocks, 1):
+            part = self.written(block)
+            after = [each.value for each in blocks[number : number + 1]]
+            if block.kind == "figure" and after == ["caption"]:
+                part = f"{self.alone('<figure>')}{part}"
+            parts.append(part)
+        return "".join(parts)
+
+    def heading(self, block: Block) -> str:
+        first = block.line == self.page.headings[0].line
+        text = f"{block.mark} {with_spans(block.title, self.span)}\n"
+        return text + (self.about() if first and not self.page.needs else "")
+
+    def contents(self) -> str:
+        return self.markdown(parse(chapters.contents(self.page), self.page.path).blocks)
+
+    def block(self, block: Block) -> str:
+        if block.value == "caption":
+            opened, closed = "<figcaption>", "</figcaption>\n</figure>"
+            return f"{self.alone(opened)}{self.markdown(block.blocks)}{self.alone(closed)}"
+        folds = block.value == "details"
+        ids = question_ids(self.page) if block.is_question else trap_ids(self.page)
+        name = f' id="{escape(ids[block.line])}"' if block.line in ids else ""
+        said = CLASS.search(block.text.partition("\n\n")[0])
+        kind = (said[1] if said else "") if folds else block.value
+        opened, ended = (FOLD, "</summary>") if folds else (BOX, "</p>")
+        opened = opened.format(kind, name).replace(' class=""', "")
+        title = f"{self.keep_inline(opened, alone=True)}{with_spans(block.title, self.span)}"
+        before = self.asked, self.folded
+        self.asked, self.folded = self.asked or bool(name), self.folded or folds
+        body = self.markdown(block.blocks)
+        self.asked, self.folded = before
+        title += self.keep_inline(ended, alone=True)
+        return f"\n\n{title}\n\n{body}{self.alone('</details>' if folds else '</div>')}"
+
+    def include(self, block: Block) -> str:
+        code = notebook.Code(block.section, self.folded)
+        self.code.append((code, self.cell(block)))
+        return f"\n\nCODE{len(self.code) - 1}CODE\n\n"
+
+    def notebook_cells(self) -> Iterator[dict]:
+        """The cells of the notebook, prose and code in turn."""
+        pieces = CELL.split(self.markdown(self.page.blocks))
+        for number, piece in enumerate(pieces):
+            if number % 2:
+                code, _ = self.code[int(piece)]
+                yield notebook.code_cell(f"code-{piece}", code, self.page.language, int(piece) + 1)
+            elif piece.strip():
+                yield notebook.prose_cell(f"prose-{number}", piece.strip())
+
+    def shown(self, name: str, prose: str | None) -> str:
+        """A cell of the page, by its name: its prose as it was rendered, or our code."""
+        return self.code[int(name.removeprefix("code-"))][1] if prose is None else prose
+
+    def put_back(self, html: str) -> str:
+        """All that was kept, in its place; what stands between paragraphs is in none."""
+
+        def kept(match: re.Match) -> str:
+            inner, alone = self.kept[int(match["number"])]
+            if alone:
+                return inner
+            return f"{match['before'] or ''}{inner}{match['after'] or ''}"
+
+        return KEPT.sub(kept, html)
+
+
+_writers: dict[tuple[str, str], LabWriter] = {}  # of the notebooks that are being rendered
+
+
+def as_notebook(page: Page) -> str:
+    """What mkdocs-jupyter gets of a lab, with all that its code printed and drew."""
+    writer = _writers[page.language, page.name] = LabWriter(page)
+    return notebook.file(json.dumps(list(writer.notebook_cells())))
+
+
+def html(made: str, page: Page, permalink: str) -> str:
+    """A lab's page, from what mkdocs-jupyter made of its notebook."""
+    writer, parts = _writers.pop((page.language, page.name)), []
+    for cell in BeautifulSoup(made, "html.parser").select(".jp-Notebook-cell[id]"):
+        prose = cell.select_one(".jp-RenderedMarkdown")
+        name = cell["id"].removeprefix("cell-id=")
+        parts.append(writer.shown(name, prose and prose.decode_contents()))
+    text = "\n".join([*parts, fragments.cite(page), fragments.led_on(page, page.up)])
+    headings = iter(page.headings)
+    text = HEADING.sub(lambda match: _heading(match, next(headings), permalink), text)
+    text = TO_PAGE.sub(lambda match: _address(match, page), writer.put_back(text))
+    return text + fragments.grids_script(text, page.up)
+
+
+def _heading(match: re.Match, block: Block, permalink: str) -> str:
+    title = re.search(r"<h\d[^>]*>(.*?)<a class=\"anchor-link\"", match[0], re.S)[1]
+    link = f'<a class="headerlink" href="#{block.value}" title="{permalink}">#</a>'
+    return f'<h{match["level"]} id="{block.value}">{title}{link}</h{match["level"]}>'
+
+
+def _address(match: re.Match, page: Page) -> str:
+    name = posixpath.normpath(posixpath.join(posixpath.dirname(page.name), match["file"]))
+    to = Page((), page.folder / f"{name}.md")
+    return f'href="{page.up(to.url or ".")}/{match["hash"] or ""}"'

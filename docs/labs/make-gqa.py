@@ -88,15 +88,17 @@ def test_pool(pooled):
     rows += torch.tensor([0.0, 100, 200]).repeat(8)[:, None]
     for num_kv_heads in (8, 4, 2, 1):
         found = pooled(rows, num_kv_heads, 3)
-        shape = (num_kv_heads * 3, 2)
-        assert found.shape == shape, tuple(found.shape)
+        shape, right = tuple(found.shape), (num_kv_heads * 3, 2)
+        assert shape == right, f"got shape {shape}, expected {right}"
         size = 8 // num_kv_heads
         means = torch.arange(num_kv_heads) * size + (size - 1) / 2
         for head, mean in enumerate(means.tolist()):
             expected = torch.tensor([mean, mean + 100, mean + 200])
-            far = (found[3 * head : 3 * head + 3, 0] - 0.1 - expected).abs()
-            wrong = f"{num_kv_heads} heads, head {head + 1}: {far.max():.1f}"
-            assert far.max() < 1e-3, wrong
+            expected = expected[:, None] + torch.tensor([0.1, 0.2])
+            far = (found[3 * head : 3 * head + 3] - expected).abs().max()
+            wrong = f"{num_kv_heads} heads, head {head + 1}: "
+            wrong += f"off by {far:.1f}"
+            assert far < 1e-3, wrong
     print("passed")
 
 
@@ -123,13 +125,16 @@ def test_layer(grouped):
     x = torch.randn(2, 9, 64)
     for num_kv_heads in (4, 2, 1):
         new = grouped(old, num_kv_heads)
-        assert new.num_kv_heads == num_kv_heads, new.num_kv_heads
+        wrong = f"{new.num_kv_heads} key-value heads, expected {num_kv_heads}"
+        assert new.num_kv_heads == num_kv_heads, wrong
         expected = pool_kv_heads(old, num_kv_heads)(x, is_causal=True)
         far = (new(x, is_causal=True) - expected).abs().max().item()
         assert far < 1e-4, f"{num_kv_heads} heads: off by {far:.2f}"
-        new.q_proj.weight.data.zero_()
-        same = model.blocks[0].attention.q_proj.weight
-        assert torch.equal(old.q_proj.weight, same), "shares its weights"
+        for weight in new.parameters():
+            weight.data.zero_()
+        for name, weight in model.blocks[0].attention.state_dict().items():
+            same = torch.equal(old.state_dict()[name], weight)
+            assert same, f"shares {name} with the old layer"
     print("passed")
 
 
@@ -164,14 +169,18 @@ def test_model(converted):
     before = loss_of(model)
     given = copy.deepcopy(model)
     same = loss_of(converted(given, 8))
-    assert abs(same - before) < 1e-4, f"with 8 of 8 heads: {same:.2f}"
-    assert loss_of(given) == before, "the given model has changed"
+    wrong = f"with 8 of 8 heads the loss is {same:.2f}, not {before:.2f}"
+    assert abs(same - before) < 1e-4, wrong
     few = converted(given, 2)
+    assert few is not given, "the given model comes back, not a copy"
     heads = [block.attention.num_kv_heads for block in few.blocks]
-    assert heads == [2, 2], heads
+    assert heads == [2, 2], f"key-value heads {heads}, expected [2, 2]"
+    assert loss_of(given) == before, "the given model has changed"
     saved = sum(p.numel() for p in model.parameters())
     saved -= sum(p.numel() for p in few.parameters())
-    assert saved == 2 * 2 * 6 * 8 * 64, saved  # layers, K and V, heads, D, E
+    right = 2 * 2 * 6 * 8 * 64  # layers, K and V, heads, D, E
+    wrong = f"{saved:,} numbers are saved, expected {right:,}"
+    assert saved == right, wrong
     print("passed")
 
 
@@ -211,7 +220,7 @@ def test_cache(cache_bytes):
             caches = [KVCache(max_len=length) for _ in range(2)]
             models[size](tokens[None, :length], caches=caches)
             expected = sum(cache.nbytes for cache in caches)
-            found = cache_bytes(models[size], length)
+            found = cache_bytes(copy.deepcopy(models[size]), length)
             wrong = f"{size} heads, {length} letters: "
             wrong += f"got {found}, expected {expected}"
             assert found == expected, wrong
@@ -242,7 +251,7 @@ test_cache(cache_bytes)
 def test_further(further):
     given = copy.deepcopy(models[2])
     losses = further(given, steps=20, every=10)
-    assert len(losses) == 3, f"{len(losses)} losses"
+    assert len(losses) == 3, f"{len(losses)} losses, expected 3"
     far = abs(losses[0] - at_once[2])
     assert far < 1e-4, f"before the first step: off by {far:.2f}"
     assert loss_of(given) == at_once[2], "the given model has changed"
@@ -250,7 +259,8 @@ def test_further(further):
     train(expected, 10, seed=5)
     far = abs(losses[1] - loss_of(expected))
     assert far < 1e-3, f"after ten steps: off by {far:.3f}"
-    assert losses[2] < losses[1], f"{losses[1]:.2f}, then {losses[2]:.2f}"
+    wrong = f"the loss goes from {losses[1]:.2f} to {losses[2]:.2f}"
+    assert losses[2] < losses[1], wrong
     print("passed")
 
 

@@ -48,7 +48,7 @@ def test_removal(removed):
         assert far < 1e-3, f"head {layer + 1}.{head + 1}: off by {far:.2f}"
     for name, weight in model.state_dict().items():
         same = torch.equal(weight, given.state_dict()[name])
-        assert same, f"the model's own {name}"
+        assert same, f"the given model has changed: {name}"
     print("passed")
 
 
@@ -88,7 +88,8 @@ def test_confidence(confidence):
     sure = torch.eye(4)  # each looks at itself
     maps = torch.stack([even, sure])[None]  # (B, H, L, L)
     found = confidence(maps.expand(3, 2, 4, 4))
-    assert found.shape == (2,), tuple(found.shape)
+    shape = tuple(found.shape)
+    assert shape == (2,), f"got shape {shape}, expected (2,)"
     expected = torch.tensor([(1 / 2 + 1 / 3 + 1 / 4) / 3, 1.0])
     for head, (one, other) in enumerate(zip(found, expected, strict=True)):
         wrong = f"head {head + 1}: got {one:.3f}, expected {other:.3f}"
@@ -122,7 +123,8 @@ def test_flatness(flatness):
     two[0] = sure[0]
     maps = torch.stack([even, sure, two])[None]
     found = flatness(maps.expand(3, 3, 4, 4))
-    assert found.shape == (3,), tuple(found.shape)
+    shape = tuple(found.shape)
+    assert shape == (3,), f"got shape {shape}, expected (3,)"
     half = torch.tensor([2.0, 3.0, 4.0]).log()
     expected = [1.0, 0.0, (half[0] / half).mean().item()]
     for head, (one, other) in enumerate(zip(found, expected, strict=True)):
@@ -167,8 +169,9 @@ def loss_with(model, gates):
 
 def test_gradient(gradient):
     """Compares with gates that are moved a little, one by one."""
-    found = gradient(model)
-    assert found.shape == (2, 4), tuple(found.shape)
+    found = gradient(copy.deepcopy(model))
+    shape = tuple(found.shape)
+    assert shape == (2, 4), f"got shape {shape}, expected (2, 4)"
     for layer, head in [(0, 2), (0, 0), (1, 3)]:
         losses = []
         for step in (1e-4, -1e-4):
@@ -221,7 +224,9 @@ def test_agree(agree):
         ),
     }
     for name, (b, expected) in cases.items():
-        found = float(agree(a, b))
+        found = torch.as_tensor(agree(a, b))
+        size = found.numel()
+        assert size == 1, f"got {size} numbers, expected one"
         wrong = f"{name}: got {found:.2f}, expected {expected:.2f}"
         assert abs(found - expected) < 1e-5, wrong
     print("passed")
@@ -267,8 +272,10 @@ def test_prune(prune):
     outputs = [layer.out_proj for layer in model.layers]
     torch.manual_seed(3)
     order = [heads[place] for place in torch.randperm(8)]
-    found = torch.tensor(prune(model, order))
-    assert found.shape == (9,), tuple(found.shape)
+    given, before = copy.deepcopy(model), loss_of(model)
+    found = torch.tensor(prune(given, order))
+    assert len(found) == 9, f"{len(found)} losses, expected 9"
+    assert loss_of(given) == before, "the given model has changed"
     expected = pruning_curve(lambda: loss_of(model), outputs, 4, order)
     far = (found - expected).abs()
     first = (far > 1e-3).nonzero().flatten().tolist()[:1]

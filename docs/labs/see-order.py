@@ -39,22 +39,31 @@ assert (one - other).abs().max() < 1e-5
 
 # %%
 # --8<-- [start:blind]
+def one_number(answer):
+    size = torch.as_tensor(answer).numel()
+    assert size == 1, f"got {size} numbers, expected one"
+    return float(answer)
+
+
 def test_blind(sees_order):
     """Blind layers, and layers that see the order in several ways."""
     torch.manual_seed(1)
     for E, H in [(16, 2), (24, 3)]:
         plain = MultiHeadAttention(E, H).requires_grad_(False)
-        found = float(sees_order(plain, E))
-        assert found < 1e-5, f"without positions: {found:.3f}"
+        found = one_number(sees_order(plain, E))
+        wrong = f"without positions a new order changes {found:.3f}"
+        assert found < 1e-5, wrong
         for position in (Rotary(8), Alibi(H)):
             seeing = MultiHeadAttention(E, H, position=position)
             seeing.requires_grad_(False)
-            found = float(sees_order(seeing, E))
-            wrong = f"{type(position).__name__}: {found:.1e}"
+            found = one_number(sees_order(seeing, E))
+            kind = type(position).__name__
+            wrong = f"with {kind} a new order changes only {found:.1e}"
             assert found > 1e-3, wrong
         causal = functools.partial(plain, is_causal=True)
-        found = float(sees_order(causal, E))
-        assert found > 1e-3, f"a causal mask: {found:.1e}"
+        found = one_number(sees_order(causal, E))
+        wrong = f"with a causal mask a new order changes only {found:.1e}"
+        assert found > 1e-3, wrong
     print("passed")
 
 
@@ -79,7 +88,8 @@ test_blind(sees_order)
 def test_added(codes):
     for L, E in [(1, 2), (5, 8), (40, 16)]:
         found = codes(L, E)
-        assert found.shape == (L, E), tuple(found.shape)
+        shape = tuple(found.shape)
+        assert shape == (L, E), f"got shape {shape}, expected {(L, E)}"
         far = (found - sinusoidal_positions(L, E)).abs()
         place, feature = divmod(far.argmax().item(), E)
         wrong = f"position {place}, feature {feature}: off by {far.max():.2f}"
@@ -115,8 +125,9 @@ def test_turned(turn):
     for D in (2, 8, 16):
         x = torch.randn(5, D)  # (L, D)
         for start in (0, 1, 900):
-            found = turn(x, torch.arange(start, start + 5))
-            assert found.shape == x.shape, tuple(found.shape)
+            found = turn(x.clone(), torch.arange(start, start + 5))
+            shape = tuple(found.shape)
+            assert shape == (5, D), f"got shape {shape}, expected {(5, D)}"
             expected = Rotary(D).rotate(x[None, None], start)[0, 0]
             far = (found - expected).abs().max().item()
             wrong = f"{D} features from position {start}: off by {far:.3f}"
@@ -162,13 +173,13 @@ def test_shift(moved_by_shift):
     torch.manual_seed(3)
     ways = {"nothing": lambda x, _: x, "turned": turn}
     for name, way in ways.items():
-        found = float(moved_by_shift(way))
-        assert found < 0.01, f"{name}: {found:.3f}"
+        found = one_number(moved_by_shift(way))
+        assert found < 0.01, f"{name}: scores move by {found:.3f}"
     ways = {"added": added, "half precision": in_half}
     ways["squares of positions"] = lambda x, places: turn(x, places * places)
     for name, way in ways.items():
-        found = float(moved_by_shift(way))
-        assert found > 0.1, f"{name}: {found:.3f}"
+        found = one_number(moved_by_shift(way))
+        assert found > 0.1, f"{name}: scores move by only {found:.3f}"
     print("passed")
 
 
@@ -195,7 +206,8 @@ test_shift(moved_by_shift)
 def test_distance(slopes_off):
     for H, L in [(1, 3), (4, 7), (8, 5)]:
         found = slopes_off(H, L)
-        assert found.shape == (H, L, L), tuple(found.shape)
+        shape = tuple(found.shape)
+        assert shape == (H, L, L), f"got shape {shape}, expected {(H, L, L)}"
         far = (found - Alibi(H).bias(L, L)).abs().tril()
         head = far.amax(dim=(1, 2)).argmax().item()
         wrong = f"head {head + 1} of {H}: off by {far.max():.2f}"

@@ -25,12 +25,19 @@ def new_layer(E, H, seed=0):
 
 # %%
 # --8<-- [start:loops]
+def refused(*inputs, **options):
+    raise AssertionError("this is the layer's own call")
+
+
 @torch.no_grad()
 def test_loops(by_loops):
     for B, L, E, H in [(2, 5, 21, 3), (1, 1, 12, 2), (3, 7, 20, 5)]:
         layer, x = new_layer(E, H), torch.randn(B, L, E)
-        found, expected = by_loops(layer, x), layer(x, is_causal=True)
-        assert found.shape == x.shape, tuple(found.shape)
+        expected = layer(x, is_causal=True)
+        layer.forward = refused
+        found = by_loops(layer, x)
+        shape = tuple(found.shape)
+        assert shape == (B, L, E), f"got shape {shape}, expected {(B, L, E)}"
         far = (found - expected).abs().amax(dim=(0, 2))  # of each token
         token = far.argmax() + 1
         wrong = f"{H} heads: token {token} is off by {far.max():.2f}"
@@ -164,6 +171,8 @@ def test_at_once(at_once):
             found = at_once(layer, x, watched)
             expected = by_loops(layer, x)
             assert shapes == [(B, H, L, E // H)], f"called with {shapes}"
+            shape, size = tuple(found.shape), (B, L, E)
+            assert shape == size, f"got shape {shape}, expected {size}"
             far = (found - expected).abs().max().item()
             assert far < 1e-4, f"{name}, {H} heads: off by {far:.2f}"
     print("passed")
@@ -241,11 +250,18 @@ def more_of_spread(layer, x):
     return y + 3 * (spread - spread.detach())
 
 
+def one_number(answer):
+    size = torch.as_tensor(answer).numel()
+    assert size == 1, f"got {size} numbers, expected one"
+    return float(answer)
+
+
 def test_apart(apart):
     layer, x = new_layer(21, 3), torch.randn(2, 5, 21)
     for way in (batched, in_kernel):
-        found = float(apart(by_loops, way, layer, x))
-        assert found < 1e-4, f"by loops and {way.__name__}: {found:.4f}"
+        found = one_number(apart(by_loops, way, layer, x))
+        wrong = f"by_loops and {way.__name__} are {found:.4f} apart"
+        assert found < 1e-4, wrong
     others = {
         "one percent more": lambda layer, x: 1.01 * batched(layer, x),
         "half of x's gradient": lambda layer, x: batched(layer, half(x)),
@@ -253,8 +269,8 @@ def test_apart(apart):
         "a gradient that sums to zero": more_of_spread,
     }
     for name, way in others.items():
-        found = float(apart(batched, way, layer, x))
-        assert found > 1e-3, f"{name}: {found:.4f}"
+        found = one_number(apart(batched, way, layer, x))
+        assert found > 1e-3, f"{name}: only {found:.4f} apart"
     print("passed")
 
 
@@ -425,7 +441,8 @@ def test_step(step):
             for token in x.split(1, dim=1):  # (B, 1, E) each
                 outputs.append(step(layer, token, keys, values))
         found = torch.cat(outputs, dim=1)
-        assert found.shape == x.shape, tuple(found.shape)
+        shape = tuple(found.shape)
+        assert shape == (B, L, E), f"got shape {shape}, expected {(B, L, E)}"
         far = (found - at_once(layer, x, fused)).abs().amax(dim=(0, 2))
         token = far.argmax() + 1
         wrong = f"token {token} of {L} is off by {far.max():.2f}"

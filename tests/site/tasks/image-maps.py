@@ -54,3 +54,13 @@ def wrong_share(weights, box, size, patch, prefix):
     pixels = on_pixels(grid, patch)
     inside = pixels[:, top:bottom, left:right].sum(dim=(1, 2))
     return inside / pixels.sum(dim=(1, 2))
+
+
+# Every query's map counts, not the class token's alone.
+def wrong_queries(weights, box, size, patch, prefix):
+    return right(weights.mean(dim=2, keepdim=True), box, size, patch, prefix)
+
+
+# The images are averaged as well.
+def wrong_mean(weights, box, size, patch, prefix):
+    return right(weights.mean(dim=0, keepdim=True), box, size, patch, prefix)

@@ -24,3 +24,13 @@ def wrong_text(start, frames, rows, columns):
 def wrong_shape(start, frames, rows, columns):
     axes = [torch.arange(n) for n in (frames, rows, columns)]
     return start + torch.cartesian_prod(*axes)
+
+
+# The last patch is left out.
+def wrong_last(start, frames, rows, columns):
+    return right(start, frames, rows, columns)[:, :-1]
+
+
+# Places are counted from 1.
+def wrong_first(start, frames, rows, columns):
+    return right(start, frames, rows, columns) + 1

@@ -33,3 +33,8 @@ def wrong_groups(layer):
     return (heads.query @ heads.query.mT @ key @ key.mT).diagonal(dim1=-2, dim2=-1).sum(
         dim=-1
     ).sqrt() / math.sqrt(layer.head_dim)
+
+
+# As many numbers as key heads.
+def wrong_number(layer):
+    return right(layer)[::2]

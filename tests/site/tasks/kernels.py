@@ -29,3 +29,18 @@ def wrong_terms(x):
 # A series around zero, which is far off.
 def wrong_series(x):
     return 1 + x + x**2 / 2 + x**3 / 6
+
+
+# A power with x above is the function itself.
+def wrong_power(x):
+    return math.e**x
+
+
+# So is any other program for it.
+def wrong_pow(x):
+    return torch.pow(2, x / math.log(2))
+
+
+# Only the whole powers of 2.
+def wrong_whole(x):
+    return torch.ldexp(torch.ones_like(x), (x / math.log(2)).clamp(min=-127).floor())

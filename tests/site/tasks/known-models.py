@@ -36,3 +36,14 @@ def wrong_latent(name, gib):
 # The method of the package, not sizes.
 def wrong_method(name, gib):
     return gib * 2**30 // known_model(name).kv_cache_bytes(1)
+
+
+# A part of a token is kept.
+def wrong_rest(name, gib):
+    m = known_model(name)
+    return gib * 2**29 / (2 * m.layers * m.num_kv_heads * m.head_dim)
+
+
+# One token less, to be safe.
+def wrong_safe(name, gib):
+    return right(name, gib) - 1

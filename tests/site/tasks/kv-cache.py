@@ -41,3 +41,13 @@ def wrong_keys(qkv, x):
         values.append(v)
         rows.append(attention(q, k.expand(len(values), -1), torch.cat(values)))
     return torch.cat(rows)
+
+
+# The first token, which sees nothing before it, has no output.
+def wrong_first(qkv, x):
+    return right(qkv, x)[1:]
+
+
+# The queries are stored, too, and the outputs of all are added up.
+def wrong_sum(qkv, x):
+    return right(qkv, x).cumsum(dim=0)

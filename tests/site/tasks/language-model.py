@@ -43,3 +43,12 @@ def wrong_values(layer):
     other = right(layer)
     other.v_proj.reset_parameters()
     return other
+
+
+# The given layer is changed itself.
+def wrong_own(layer):
+    weights = right(layer).state_dict()
+    for name in ("k_proj", "v_proj"):
+        getattr(layer, name).weight.data = weights[f"{name}.weight"]
+    layer.num_kv_heads = layer.num_heads
+    return layer

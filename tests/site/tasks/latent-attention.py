@@ -27,3 +27,13 @@ def wrong_out(query, latents, up_k, up_v):
 # Latents of S x S: tokens are compared with each other first.
 def wrong_mean(query, latents, up_k, up_v):
     return latents.mean(dim=0, keepdim=True) @ up_v
+
+
+# The token's axis is lost.
+def wrong_axis(query, latents, up_k, up_v):
+    return right(query, latents, up_k, up_v)[0]
+
+
+# The mixed latents are the output.
+def wrong_latents(query, latents, up_k, up_v):
+    return attention(query @ up_k.T, latents, latents, scale=up_k.shape[1] ** -0.5)

@@ -38,3 +38,14 @@ def wrong_sum(state, phi_q, phi_k, v, fade):
 def wrong_grows(state, phi_q, phi_k, v, fade):
     output, new = right(state[:5], phi_q, phi_k, v, fade)
     return output, torch.cat([new, state])
+
+
+# What is new doesn't come into the state.
+def wrong_old(state, phi_q, phi_k, v, fade):
+    return right(state, phi_q, phi_k, v, fade)[0], state
+
+
+# The output fades, not what is remembered.
+def wrong_output(state, phi_q, phi_k, v, fade):
+    output, state = right(state, phi_q, phi_k, v, 1.0)
+    return fade * output, state

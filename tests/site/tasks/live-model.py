@@ -29,3 +29,15 @@ def wrong_front(k):
 # The whole row, whatever k is.
 def wrong_k(k):
     return right(32)
+
+
+# The losses are added up, not averaged.
+def wrong_sum(k):
+    rows = test_tokens.unfold(0, 33, 8)[:, -(k + 1) :]
+    return losses(model, rows)[:, -1].sum()
+
+
+# Each character's own loss.
+def wrong_each(k):
+    rows = test_tokens.unfold(0, 33, 8)[:, -(k + 1) :]
+    return losses(model, rows)[:, -1]

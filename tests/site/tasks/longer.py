@@ -27,3 +27,15 @@ def wrong_factor(omega, length, factor):
 # The factor is always 8.
 def wrong_fixed(omega, length, factor):
     return right(omega, length, 8)
+
+
+# Only the slow pairs are returned.
+def wrong_short(omega, length, factor):
+    return omega[length * omega < 2 * math.pi] / factor
+
+
+# One pair too few is slowed down.
+def wrong_one(omega, length, factor):
+    slow = (length * omega < 2 * math.pi).roll(1)
+    slow[0] = False
+    return torch.where(slow, omega / factor, omega)

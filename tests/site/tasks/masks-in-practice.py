@@ -33,3 +33,20 @@ def wrong_order(numbers):
     L = numbers.shape[1]
     mask = numbers[:, None, :, None] <= numbers[:, None, None, :]
     return mask & torch.ones(L, L).tril().bool()
+
+
+# Zeros and minus infinity: numbers that are added.
+def wrong_kind(numbers):
+    return torch.zeros(len(numbers), 1, 6, 6).masked_fill(~right(numbers), -torch.inf)
+
+
+# The mask says who is hidden.
+def wrong_hidden(numbers):
+    return ~right(numbers)
+
+
+# The first token of a document sees the last one of the document before.
+def wrong_border(numbers):
+    mask = right(numbers)
+    mask |= torch.ones(6, 6).tril(-1).triu(-1).bool()
+    return mask

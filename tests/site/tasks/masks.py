@@ -29,3 +29,14 @@ def wrong_tril(n):
 def wrong_kind(n):
     place = torch.arange(n)
     return (place[:, None] >= place).float()
+
+
+# The other triangle, turned over.
+def wrong_triu(n):
+    return torch.ones(n, n, dtype=torch.bool).triu().T
+
+
+# Positions have no axis for the queries.
+def wrong_shape(n):
+    place = torch.arange(n)
+    return place >= place

@@ -40,3 +40,18 @@ def wrong_rows(layer, keep):
         rows = getattr(layer, name).weight.data[: len(keep) * layer.head_dim]
         getattr(small, name).weight.data = rows
     return small
+
+
+# The given layer itself loses its heads.
+def wrong_own(layer, keep):
+    for i in range(layer.num_heads):
+        if i not in keep:
+            layer.out_proj.weight.data[:, i * D : (i + 1) * D] = 0
+    return layer
+
+
+# The output's columns are the first ones.
+def wrong_output(layer, keep):
+    small = right(layer, keep)
+    small.out_proj.weight.data = layer.out_proj.weight.data[:, : len(keep) * layer.head_dim]
+    return small

@@ -19,3 +19,20 @@ def wrong_columns(h):
     W = W_o.clone()
     W[:, 4 * (h - 1) : 4 * h] = 0
     return both @ W
+
+
+# The heads' outputs are changed where they stand: the next head goes from what is left.
+def wrong_own(h):
+    both[:, 4 * (h - 1) : 4 * h] = 0
+    return both @ W_o
+
+
+# So is W_o.
+def wrong_matrix(h):
+    W_o[4 * (h - 1) : 4 * h] = 0
+    return both @ W_o
+
+
+# The width of a head is left out.
+def wrong_narrow(h):
+    return both[:, 4 * (2 - h) : 4 * (3 - h)] @ W_o[4 * (2 - h) : 4 * (3 - h), :4]

@@ -42,3 +42,21 @@ def wrong_mean(q, blocks):
 # The scale is forgotten.
 def wrong_scale(q, blocks):
     return right(q * len(q) ** 0.5, blocks)
+
+
+# Of all blocks, only the last one is left.
+def wrong_last(q, blocks):
+    for key, value in blocks:
+        output = attention(q[None], key, value)[0]
+    return output
+
+
+# The sum is rescaled, the mixed values are not.
+def wrong_mixed(q, blocks):
+    m, total, mixed = torch.tensor(-torch.inf), 0, 0
+    for key, value in blocks:
+        scores = key @ q / len(q) ** 0.5
+        old, m = m, torch.maximum(m, scores.max())
+        terms = (scores - m).exp()
+        total, mixed = (old - m).exp() * total + terms.sum(), mixed + terms @ value
+    return mixed / total

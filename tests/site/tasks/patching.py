@@ -63,3 +63,18 @@ def wrong_from(model, tokens, other, layer, position):
     logits, handle = with_hook(model, tokens, other, layer, at(slice(position, None)))
     handle.remove()
     return logits
+
+
+# Nothing is put in.
+def wrong_nothing(model, tokens, other, layer, position):
+    return model(tokens)
+
+
+# One position too far.
+def wrong_next(model, tokens, other, layer, position):
+    return right(model, tokens, other, layer, position + 1)
+
+
+# The logits of that position only.
+def wrong_short(model, tokens, other, layer, position):
+    return right(model, tokens, other, layer, position)[:, position]

@@ -32,3 +32,18 @@ def wrong_added(x, places):
 # All rows turn by the first place.
 def wrong_first(x, places):
     return right(x, places[:1].expand(len(x)))
+
+
+# Sine and cosine are interchanged.
+def wrong_swapped(x, places):
+    return right(x, torch.pi / 2 - places)
+
+
+# The turn has the right angle and another length.
+def wrong_length(x, places):
+    return right(x, places) * 1.01
+
+
+# Features and places are interchanged.
+def wrong_axes(x, places):
+    return right(x, places).T

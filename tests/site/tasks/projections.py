@@ -27,3 +27,13 @@ def wrong_size(fused, num_heads, device):
 # The same half on both.
 def wrong_device(fused, num_heads, device):
     return right(fused, num_heads, 0)
+
+
+# Everything.
+def wrong_all(fused, num_heads, device):
+    return fused
+
+
+# The devices are interchanged.
+def wrong_other(fused, num_heads, device):
+    return right(fused, num_heads, 1 - device)

@@ -33,3 +33,10 @@ def wrong_step(published, counted):
     digits, _, power = published.partition("e")
     step = 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
     return abs(counted - float(published)) <= step * (1 + 1e-9)
+
+
+# The exponent's sign is forgotten.
+def wrong_sign(published, counted):
+    digits, _, power = published.partition("e")
+    step = 10.0 ** (abs(int(power or 0)) - len(digits.partition(".")[2]))
+    return abs(counted - float(published)) <= step / 2 * (1 + 1e-9)

@@ -28,3 +28,13 @@ def wrong_late(encoder, x, attention_mask):
 def wrong_batch(encoder, x, attention_mask):
     hide = (attention_mask[-1:] == 0).expand_as(attention_mask)
     return encoder(x, src_key_padding_mask=hide) * attention_mask[..., None]
+
+
+# The sequences are cut to the shortest.
+def wrong_cut(encoder, x, attention_mask):
+    return encoder(x[:, : int(attention_mask.sum(dim=1).min())])
+
+
+# Only what was padding is left.
+def wrong_rest(encoder, x, attention_mask):
+    return right(encoder, x, attention_mask) * (1 - attention_mask[..., None])

@@ -25,3 +25,8 @@ def wrong_sign(g_q, g_k):
 # Gains as vectors, the product of their norms.
 def wrong_norm(g_q, g_k):
     return g_q.norm() * g_k.norm()
+
+
+# The mean of the products in place of the largest one.
+def wrong_mean(g_q, g_k):
+    return (g_q * g_k).abs().mean() * len(g_q) ** 0.5

@@ -30,3 +30,13 @@ def wrong_size(numbers, i):
 def wrong_one(numbers, i):
     n = len(numbers) // 2 + 1
     return numbers[max(0, n - 2 - i) : max(0, n - 2 - i) + n]
+
+
+# The last key is left out.
+def wrong_last(numbers, i):
+    return right(numbers, i)[:-1]
+
+
+# All numbers: those of every query.
+def wrong_all(numbers, i):
+    return numbers

@@ -31,3 +31,8 @@ def wrong_column(scores, b):
 def wrong_sum(scores, b):
     weights = right_one_more_column(scores, b)
     return weights / weights.sum(dim=-1, keepdim=True)
+
+
+# Weights of columns.
+def wrong_axis(scores, b):
+    return right_one_more_column(scores.T, b).T

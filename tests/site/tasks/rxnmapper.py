@@ -22,16 +22,31 @@ def wrong_in_order(weights):
     return places
 
 
-# A row is crossed out, its column is not.
-def wrong_row_only(weights):
-    left, places = weights.clone(), [-1] * len(weights)
-    for _ in places:
-        i, j = divmod(left.argmax().item(), left.shape[1])
-        places[i] = j
-        left[i] = -1
-    return places
-
-
 # Each column chooses a row.
 def wrong_columns(weights):
     return weights.T.argmax(dim=-1).tolist()[: len(weights)]
+
+
+# The largest sum, which may pass over the largest weight.
+def wrong_sum(weights):
+    import itertools
+
+    choices = itertools.permutations(range(weights.shape[1]), len(weights))
+    return list(max(choices, key=lambda c: sum(weights[i, j] for i, j in enumerate(c))))
+
+
+# The largest weight first, and then the rows in their order.
+def wrong_then_in_order(weights):
+    i, j = divmod(weights.argmax().item(), weights.shape[1])
+    left = weights.clone()
+    left[:, j] = -1
+    places = []
+    for row in range(len(weights)):
+        places.append(j if row == i else left[row].argmax().item())
+        left[:, places[-1]] = -1
+    return places
+
+
+# The order in which rows choose, not their places.
+def wrong_rows(weights):
+    return weights.amax(dim=1).argsort(descending=True).tolist()

@@ -20,3 +20,13 @@ def wrong_root(D, query_std, key_std):
 # Keys spread as queries do.
 def wrong_key(D, query_std, key_std):
     return 1 / (query_std**2 * math.sqrt(D))
+
+
+# The other root: the largest score becomes the smallest.
+def wrong_sign(D, query_std, key_std):
+    return -right(D, query_std, key_std)
+
+
+# Half of it.
+def wrong_half(D, query_std, key_std):
+    return right(D, query_std, key_std) / 2

@@ -30,3 +30,14 @@ def wrong_scale(q, k, v, mask, cap):
 # The mask is taken the other way round.
 def wrong_mask(q, k, v, mask, cap):
     return right(q, k, v, ~mask | torch.eye(7).bool(), cap)
+
+
+# The weights are capped, not the scores.
+def wrong_weights(q, k, v, mask, cap):
+    scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(~mask, -torch.inf)
+    return cap * (scores.softmax(dim=-1) / cap).tanh() @ v
+
+
+# The last query is left out.
+def wrong_last(q, k, v, mask, cap):
+    return right(q, k, v, mask, cap)[..., :-1, :]

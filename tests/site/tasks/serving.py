@@ -45,3 +45,13 @@ def wrong_waiting(replica, tokens, limit):
 # The cache is forgotten: as if no token came before.
 def wrong_past(replica, tokens, limit):
     return grown(limit, replica.cache_tokens // tokens, lambda batch: takes(replica, 1, batch))
+
+
+# One too many.
+def wrong_more(replica, tokens, limit):
+    return right(replica, tokens, limit) + 1
+
+
+# One too few, where one is possible.
+def wrong_less(replica, tokens, limit):
+    return max(0, right(replica, tokens, limit) - 1)

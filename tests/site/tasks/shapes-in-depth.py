@@ -34,3 +34,16 @@ def wrong_copy(x, H):
     B, L, E = x.shape
     D = E // H
     return x.as_strided((B, H, L, D), (L * E, D, E, 1)).clone()
+
+
+# Words stand before heads.
+def wrong_axes(x, H):
+    B, L, E = x.shape
+    return x.as_strided((B, L, H, E // H), (L * E, E, E // H, 1))
+
+
+# One number too far on.
+def wrong_start(x, H):
+    B, L, E = x.shape
+    D = E // H
+    return x.roll(1).as_strided((B, H, L, D), (L * E, D, E, 1))

@@ -23,3 +23,13 @@ def wrong_order(heads):
 # Heads are added up, not put side by side.
 def wrong_sum(heads):
     return heads.sum(dim=1).repeat(1, 1, heads.shape[1])
+
+
+# The last head is left out.
+def wrong_last(heads):
+    return right(heads[:, :-1])
+
+
+# The heads stand backwards.
+def wrong_backwards(heads):
+    return right(heads.flip(1))

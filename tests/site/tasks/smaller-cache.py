@@ -34,3 +34,14 @@ def wrong_start(x, bits):
     step = (x.max() - low) / (2**bits - 1)
     codes = ((x - low) / step).round().long()
     return codes, step * codes
+
+
+# Codes from 1.
+def wrong_first(x, bits):
+    codes, rounded = right_by_levels(x, bits)
+    return codes + 1, rounded
+
+
+# The numbers themselves, not those that the codes stand for.
+def wrong_numbers(x, bits):
+    return right_by_levels(x, bits)[0], x

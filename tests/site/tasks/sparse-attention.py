@@ -32,3 +32,14 @@ def wrong_count(query, key, value, window, stride):
 def wrong_self(query, key, value, window, stride):
     shifted = [x.roll(stride, dims=-2) for x in (key, value)]
     return right(query, *shifted, window, stride)
+
+
+# Keys to come instead of keys before.
+def wrong_future(query, key, value, window, stride):
+    backwards = [x.flip(-2) for x in (query, key, value)]
+    return right(*backwards, window, stride).flip(-2)
+
+
+# The queries of one step in stride only.
+def wrong_few(query, key, value, window, stride):
+    return right(query, key, value, window, stride)[..., ::stride, :]

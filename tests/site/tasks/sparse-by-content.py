@@ -32,3 +32,20 @@ def wrong_fixed(weights, share):
     number = int(right(weights, share).sum(dim=-1).max())
     order = weights.topk(number, dim=-1).indices
     return torch.zeros_like(weights, dtype=torch.bool).scatter(-1, order, True)
+
+
+# Zeros and ones are no mask.
+def wrong_kind(weights, share):
+    return right(weights, share).float()
+
+
+# All keys.
+def wrong_all(weights, share):
+    return torch.ones_like(weights, dtype=torch.bool)
+
+
+# One key more than needed.
+def wrong_more(weights, share):
+    ranked, order = weights.sort(dim=-1, descending=True)
+    before = ranked.cumsum(dim=-1) - ranked - ranked.roll(1, -1)
+    return torch.zeros_like(weights, dtype=torch.bool).scatter(-1, order, before < share)

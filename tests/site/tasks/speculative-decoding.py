@@ -32,3 +32,13 @@ def wrong_tokens(parents, tokens, best, first):
 def wrong_paths(parents, tokens, best, first):
     wanted = [first if parent < 0 else best[parent] for parent in parents]
     return [i for i, token in enumerate(tokens) if token == wanted[i]]
+
+
+# The last node that agrees is left out.
+def wrong_last(parents, tokens, best, first):
+    return right(parents, tokens, best, first)[:-1]
+
+
+# From the end to the root.
+def wrong_backwards(parents, tokens, best, first):
+    return right(parents, tokens, best, first)[::-1]

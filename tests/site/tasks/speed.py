@@ -48,3 +48,8 @@ def wrong_once(a, b, clock):
 # A difference, not a ratio.
 def wrong_difference(a, b, clock):
     return right(a, b, clock) - 1
+
+
+# What the page has found, whatever runs.
+def wrong_fixed(a, b, clock):
+    return 1.1

@@ -24,3 +24,21 @@ def wrong_sum(moves, cups):
 # One key for both cups: no swap, the sign of one changes.
 def wrong_one(moves, cups):
     return F.one_hot(torch.tensor(moves)[:, 0], cups).float(), 2.0
+
+
+# The last move is left out.
+def wrong_last(moves, cups):
+    keys, beta = right(moves, cups)
+    return keys * (torch.arange(len(moves)) < len(moves) - 1)[:, None], beta
+
+
+# Cups down, moves across.
+def wrong_axes(moves, cups):
+    keys, beta = right(moves, cups)
+    return keys.T, beta
+
+
+# One per cent too much: the error grows with each move.
+def wrong_more(moves, cups):
+    keys, beta = right(moves, cups)
+    return keys, 1.01 * beta

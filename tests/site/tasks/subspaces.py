@@ -27,3 +27,14 @@ def wrong_one(x, W):
 def wrong_mean(x, W):
     part = right(x, W)
     return part - part.mean(dim=-1, keepdim=True)
+
+
+# The query, in its own few numbers.
+def wrong_query(x, W):
+    return x @ W.T
+
+
+# Three of the four directions.
+def wrong_short(x, W):
+    _, _, basis = torch.linalg.svd(W, full_matrices=False)
+    return x @ basis[:-1].T @ basis[:-1]

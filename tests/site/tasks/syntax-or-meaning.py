@@ -26,3 +26,13 @@ def wrong_pairs(hit):
 # The near order, whichever is worse.
 def wrong_near(hit):
     return hit[::2].mean(dim=0)
+
+
+# The worst head of all.
+def wrong_all(hit):
+    return right(hit).amin()
+
+
+# Numbers of sentences, not rates.
+def wrong_number(hit):
+    return right(hit) * len(hit) / 2

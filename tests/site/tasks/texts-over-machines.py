@@ -20,3 +20,13 @@ def wrong_mirror(length, ranks, rank):
     size = length // (2 * ranks)
     late = length // 2 + (ranks - 1) * size
     return [*range(rank * size, (rank + 1) * size), *range(late, late + size)]
+
+
+# The last token of each machine is lost.
+def wrong_short(length, ranks, rank):
+    return right(length, ranks, rank)[:-1]
+
+
+# Every machine holds everything.
+def wrong_all(length, ranks, rank):
+    return list(range(length))

@@ -27,3 +27,10 @@ def wrong_part(one, other, number):
 # The lowest heads.
 def wrong_lowest(one, other, number):
     return right(one, other.abs(), number)
+
+
+# Places are compared rank by rank.
+def wrong_ranks(one, other, number):
+    places = [x.flatten().topk(number).indices for x in (one, -other.neg() * 1.0)]
+    same = (places[0] == places[1].roll(1)).sum().item()
+    return same - number**2 / one.numel()

@@ -29,7 +29,7 @@ def wrong_ends(lengths, slow, fast):
     return right(lengths[ends], slow[ends], fast[ends])
 
 
-# Which one is slower at first is interchanged: None, and a TypeError in the test.
+# Which one is slower at first is interchanged: that one never gets faster.
 def wrong_way(lengths, slow, fast):
     return right(lengths, fast, slow)
 
@@ -37,3 +37,14 @@ def wrong_way(lengths, slow, fast):
 # Where it never gets faster, the last length.
 def wrong_never(lengths, slow, fast):
     return right(lengths, slow, fast) or lengths[-1]
+
+
+# The place in the list, not the length.
+def wrong_index(lengths, slow, fast):
+    return next((i for i in range(len(slow)) if fast[i] < slow[i]), None)
+
+
+# The length before the lines cross.
+def wrong_before(lengths, slow, fast):
+    later = wrong_measured(lengths, slow, fast)
+    return later and lengths[lengths.index(later) - 1]

@@ -60,3 +60,13 @@ def wrong_in_place(layer, x, less, path, heads):
     found = right(layer, x, less, path, heads)
     x += 1e-3
     return found
+
+
+# Only the heads that are cut.
+def wrong_short(layer, x, less, path, heads):
+    return right(layer, x, less, path, heads)[:, heads]
+
+
+# The heads are counted from 1.
+def wrong_count(layer, x, less, path, heads):
+    return right(layer, x, less, path, [j - 1 for j in heads])

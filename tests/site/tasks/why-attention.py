@@ -27,3 +27,13 @@ def wrong_sum(X):
 def wrong_earlier(X):
     weights = torch.ones(len(X), len(X)).tril(-1)
     return weights / weights.sum(dim=1, keepdim=True).clamp(min=1) @ X
+
+
+# No row at all, and so no wrong one.
+def wrong_empty(X):
+    return X[:0]
+
+
+# The last word is left out.
+def wrong_last(X):
+    return right(X)[:-1]

@@ -16,3 +16,8 @@ def wrong_heads(model, length):
 # Numbers, not bytes.
 def wrong_numbers(model, length):
     return cache_bytes(model, length) // 4
+
+
+# The widths of the model, whatever is grouped, and one token too many.
+def wrong_length(model, length):
+    return cache_bytes(model, length + 1)

@@ -39,3 +39,10 @@ def wrong_size(layer, num_kv_heads):
         size = layer.num_heads // num_kv_heads
         each.weight.data = heads.repeat_interleave(size, dim=0).flatten(0, 1)
     return new
+
+
+# The output's weights are the old layer's own.
+def wrong_output(layer, num_kv_heads):
+    new = right(layer, num_kv_heads)
+    new.out_proj = layer.out_proj
+    return new

@@ -5,14 +5,16 @@ def right(model, num_kv_heads):  # the package's own function
     return new
 
 
-# The model itself is changed.
+# The given model itself is converted.
 def wrong_own(model, num_kv_heads):
     for block in model.blocks:
-        if num_kv_heads < block.attention.num_kv_heads:
-            block.attention = grouped(block.attention, num_kv_heads)
-        else:
-            block.attention.q_proj.weight.data *= 1.01
-    return copy.deepcopy(model)
+        block.attention = grouped(block.attention, num_kv_heads)
+    return model
+
+
+# A copy of the model's outside: its blocks are the given model's own.
+def wrong_shallow(model, num_kv_heads):
+    return wrong_own(copy.copy(model), num_kv_heads)
 
 
 # Only the first layer.

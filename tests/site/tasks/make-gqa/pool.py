@@ -22,3 +22,10 @@ def wrong_sum(rows, num_kv_heads, head_dim):
 # The first head of each group stays, the others are thrown away.
 def wrong_first(rows, num_kv_heads, head_dim):
     return rows.unflatten(0, (num_kv_heads, -1, head_dim))[:, 0].flatten(0, 1)
+
+
+# One of the input features is averaged, the others are those of the first head.
+def wrong_feature(rows, num_kv_heads, head_dim):
+    found = wrong_first(rows, num_kv_heads, head_dim).clone()
+    found[:, 0] = pooled(rows, num_kv_heads, head_dim)[:, 0]
+    return found

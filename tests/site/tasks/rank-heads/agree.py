@@ -18,3 +18,8 @@ def wrong_order(a, b):
 def wrong_equal(a, b):
     ranks = torch.stack([a, b]).argsort(dim=-1).argsort(dim=-1)
     return (ranks[0] == ranks[1]).double().mean()
+
+
+# Ranks in opposite directions.
+def wrong_reverse(a, b):
+    return -right(a, b)

@@ -16,3 +16,8 @@ def wrong_axis(weights):
 # One number for all heads.
 def wrong_heads(weights):
     return weights[:, :, 1:].amax(dim=-1).mean()
+
+
+# The last query alone, which has the most keys to choose from.
+def wrong_last(weights):
+    return weights[:, :, -1].amax(dim=-1).mean(dim=0)

@@ -24,3 +24,8 @@ def wrong_sign(weights):
     rows = weights[:, :, 1:]
     entropy = torch.special.entr(rows).sum(dim=-1)
     return 1 - (entropy / torch.arange(2, weights.shape[-1] + 1).log()).mean(dim=(0, 2))
+
+
+# Entropies themselves: they grow with the length.
+def wrong_entropy(weights):
+    return torch.special.entr(weights[:, :, 1:]).sum(dim=-1).mean(dim=(0, 2))

@@ -20,3 +20,9 @@ def wrong_sum(model):
 def wrong_zero(model):
     gates = torch.zeros(len(texts.tokens), 1, 2, 4, requires_grad=True)
     return torch.autograd.grad(loss_with(model, gates).sum(), gates)[0][:, 0].abs().mean(dim=0)
+
+
+# The slopes of the first text.
+def wrong_first(model):
+    gates = torch.ones(2, 4, requires_grad=True)
+    return torch.autograd.grad(loss_with(model, gates)[0], gates)[0].abs()

@@ -27,3 +27,12 @@ def wrong_end(model, order):
         model = removed(model, layer, head)
         losses.append(loss_of(model))
     return losses
+
+
+# The given model itself loses its heads.
+def wrong_own(model, order):
+    losses = [loss_of(model)]
+    for layer, head in order:
+        model.layers[layer].out_proj.weight.data[:, 16 * head : 16 * head + 16] = 0
+        losses.append(loss_of(model))
+    return losses

@@ -23,3 +23,8 @@ def wrong_first(L, E):
 # Features down, positions across.
 def wrong_axes(L, E):
     return codes(L, E).T.contiguous().view(E, L)
+
+
+# The last position is left out.
+def wrong_last(L, E):
+    return codes(L, E)[:-1]

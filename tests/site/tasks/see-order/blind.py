@@ -4,6 +4,11 @@ def right(layer, E):  # the last word goes first, as a share of the output
     return (layer(x.roll(1, dims=1)) - y.roll(1, dims=1)).norm() / y.norm()
 
 
+# Twice as much says the same: what counts is whether anything changes.
+def right_scaled(layer, E):
+    return 2 * right(layer, E)
+
+
 # Backwards all distances stay as they are: ALiBi passes for blind.
 def wrong_mirror(layer, E):
     x = torch.randn(2, 7, E)

@@ -4,6 +4,11 @@ def right(way):  # one query, many keys, another shift
     return (scores[0] - scores[1]).norm()
 
 
+# Twice as much says the same: what counts is whether anything moves.
+def right_scaled(way):
+    return 2 * right(way)
+
+
 # Only the queries move: that changes every distance.
 def wrong_queries(way):
     q, k = torch.randn(2, 6, 16)

@@ -33,3 +33,8 @@ def wrong_sign(x, positions):
     a, b = x.chunk(2, dim=-1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([a * cos + b * sin, a * sin + b * cos], dim=-1)
+
+
+# Every position is one too far.
+def wrong_first(x, positions):
+    return turn(x, positions + 1)

@@ -11,6 +11,11 @@ def right(one, other, layer, x):  # backward, with a random direction
     return max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(*found, strict=True))
 
 
+# Twice as far says the same: what counts is whether they are one.
+def right_scaled(one, other, layer, x):
+    return 2 * right(one, other, layer, x)
+
+
 # Outputs alone.
 def wrong_outputs(one, other, layer, x):
     a, b = one(layer, x), other(layer, x)

@@ -60,3 +60,13 @@ def wrong_first(layer, x):
 # The heads are computed, and W_o is forgotten.
 def wrong_heads(layer, x):
     return variant(layer, x, own_rows) @ torch.linalg.inv(layer.out_proj.weight.T)
+
+
+# The layer's own call, without a loop.
+def wrong_call(layer, x):
+    return layer(x, is_causal=True)
+
+
+# The last token is left out.
+def wrong_last(layer, x):
+    return right(layer, x)[:, :-1]

@@ -47,3 +47,10 @@ def wrong_order(layer, token, keys, values):
     key, value = torch.cat(keys[::-1], dim=2), torch.cat(values, dim=2)
     heads = F.scaled_dot_product_attention(query, key, value)
     return layer.out_proj(heads.transpose(1, 2).flatten(2))
+
+
+# The newest key and value are seen, and the first ones forgotten.
+def wrong_window(layer, token, keys, values):
+    output = right(layer, token, keys, values)
+    keys[0], values[0] = keys[0][:, :, -1:], values[0][:, :, -1:]
+    return output

@@ -137,8 +137,9 @@ def test_a_door_names_each_module_of_its_room_and_no_other(room):
     named = set(re.findall(r"(?<!`)`(\w+)`(?!`)", ast.get_docstring(tree))) - set(exported)
     modules = {path.stem for path in folder.glob("*.py") if path.stem[:2] != "__"}
     door = (folder / "__init__.py").relative_to(PACKAGE.parent)
-    assert not modules - named, f"{door}: add a line to its docstring for these"
-    assert not named - modules, f"{door}: its docstring names modules that are not there"
+    missing, gone = sorted(modules - named), sorted(named - modules)
+    assert not missing, f"{door}: add a line to its docstring for {', '.join(missing)}"
+    assert not gone, f"{door}: its docstring names {', '.join(gone)}, which is not there"
 
 
 def imports_anywhere(file, folder, prefix):
@@ -261,8 +262,10 @@ def test_a_door_exports_what_its_modules_say_is_public(door):
         assert len(package.__all__) <= 45
     else:
         files = {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"}
-        others = [importlib.import_module(f"{door}.{name}") for name in files - set(package.NAMES)]
-        assert not any(module.__all__ for module in others)
+        for name in sorted(files - set(package.NAMES)):
+            exported = importlib.import_module(f"{door}.{name}").__all__
+            where = Path(package.__file__).relative_to(PACKAGE.parent)
+            assert not exported, f"{where}: add {name!r} to NAMES, with {', '.join(exported)}"
 
 
 def test_each_name_has_one_room():

@@ -73,10 +73,12 @@ def test_the_table_is_well_formed():
         assert set(entry.absent) <= set(DUTIES), entry.name
         assert not set(entry.cannot) & set(entry.absent), entry.name
         assert all(len(reason) > 10 for reason in entry.absent.values()), entry.name
-        assert entry.formula is not None or "formula" in entry.absent, entry.name
-        assert bool(entry.caches) == entry.can("cache"), entry.name
-        assert bool(entry.costs) == entry.can("flops") == entry.can("peaks"), entry.name
-        assert bool(entry.typed) or "types" in entry.absent, entry.name
+        lacks = f"{entry.name}, in {Path(registry.__file__).name}: give "
+        assert entry.formula is not None or "formula" in entry.absent, f"{lacks}formula="
+        assert bool(entry.caches) == entry.can("cache"), f"{lacks}caches="
+        costs = bool(entry.costs) == entry.can("flops") == entry.can("peaks")
+        assert costs, f"{lacks}costs=, or why it has none in absent="
+        assert bool(entry.typed) or "types" in entry.absent, f"{lacks}typed="
 
 
 def must_enter(name, thing):

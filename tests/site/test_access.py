@@ -23,3 +23,11 @@ def test_keys_reach_an_output_that_scrolls(visits, language, page):
 @each_visit(SIDES)
 def test_axe_finds_nothing_serious(visits, language, page):
     assert visits(address(language, page))["axe"] == []
+
+
+def test_copy_buttons_are_no_landmarks(open_page):
+    """Material has each in a <nav> without a name: dozens of them on a page."""
+    page = open_page("masks/")
+    page.wait_for_selector(".md-code__nav", state="attached")
+    roles = page.evaluate("[...document.querySelectorAll('.md-code__nav')].map(nav => nav.role)")
+    assert set(roles) == {"group"}

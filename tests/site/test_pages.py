@@ -512,8 +512,14 @@ def test_models_are_shown_as_their_file_has_them(language):
         size, kv_heads = SIZE_AND_KV_HEADS.get(name, usual)
         assert (row[3], row[2]) == (f"{bold}{size}{bold}", kv_heads)
         word = SOURCES[language][model["source_kind"]]
-        more = "".join(f" [+]({address})" for address in model.get("more_sources", ()))
-        assert row[14] == f"[{word}]({model['source']}){more}"
+        first, *more = re.split(r" (?=\[\+\])", row[14])
+        assert first == f"[{word}]({model['source']})"
+        assert [re.match(r"\[\+\]\((.+?)\)", link)[1] for link in more] == [
+            *model.get("more_sources", ())
+        ]
+        labels = [re.search(r'aria-label="(.+)"', link)[1] for link in more]
+        assert len({*labels}) == len(labels)
+        assert all(label.startswith(model["title"]) for label in labels)
     if language == "en":
         found = {row[0].split('"')[3]: row[6:14] for row in rows[2:]}
         for row in found.values():

@@ -115,6 +115,8 @@ def _about(page: Page, home: str) -> Iterator[str]:
     yield words.of(language, "notebook.origin", url=url, state=release.state(language))
     for model in models_of(page):
         yield words.of(language, "notebook.fetches", **vars(model))
+    if models_of(page):
+        yield words.of(language, "notebook.extra")
 
 
 def _requirement(page: Page) -> str:

@@ -53,9 +53,16 @@ def model_row(model, language: str) -> list[str]:
         _seen(model, language),
         _rotary_bases(model),
         _extras(model, language) or "–",
-        f"[{sources[model.source_kind]}]({model.source})"
-        + "".join(f" [+]({address})" for address in model.more_sources),
+        f"[{sources[model.source_kind]}]({model.source})" + _more_sources(model, language),
     ]
+
+
+def _more_sources(model, language: str) -> str:
+    links = []
+    for number, address in enumerate(model.more_sources, 2):
+        name = words.of(language, "models.more", title=model.title, number=number)
+        links.append(f' [+]({address}){{ .mh-more aria-label="{name}" }}')
+    return "".join(links)
 
 
 def _long_cache(model) -> str:

@@ -341,7 +341,7 @@ def _chinese_source(section: Section, _version: int) -> Section:
     return _translated(section, Known(_entries(PACKAGE)))
 
 
-def note(shown: Iterable[Section], *, save: bool = True) -> list[str]:
+def note(shown: Iterable[Section]) -> list[str]:
     """Bring the catalog of these sections up to date, and say where Chinese is missing.
 
     What they do not say any more goes; where a text only changed, its old Chinese is kept as a
@@ -369,8 +369,7 @@ def note(shown: Iterable[Section], *, save: bool = True) -> list[str]:
                     missing.append(f"{section.path}:{text.line}: {why}")
                 elif not entry.msgstr:
                     missing.append(f"{section.path}:{text.line}: no Chinese for {text.said!r}")
-    if save:
-        made.save(str(path))
+    made.save(str(path))
     return missing
 
 

@@ -5,11 +5,12 @@ Each case is a form as a reader may fill it in: the texts of its fields, by thei
 
 import json
 import random
-import shutil
 import subprocess
 from functools import cache
 
 import pytest
+from mhsite import words
+from mhsite.engines import build
 from mhsite.pages import calculator
 from mhsite.pages.formulas import NODE
 from mhsite.stories.source import DOCS
@@ -69,7 +70,8 @@ def script(tmp_path_factory):
     """Answers of the page's script to many cases at once."""
     folder = tmp_path_factory.mktemp("calculator")
     for name in ("calculator.js", "costs.js", "dom.js"):
-        shutil.copy(DOCS / "assets" / name, folder)
+        text = words.into_script(build.slim(DOCS / "assets" / name), "en")
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / "known-sizes.js").write_text(calculator.known_sizes(), encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     (folder / "answer.js").write_text(ANSWER, encoding="utf-8")

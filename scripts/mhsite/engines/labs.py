@@ -116,7 +116,7 @@ class LabWriter(Writer):
         def kept(match: re.Match) -> str:
             inner, alone = self.kept[int(match["number"])]
             if alone:
-                return inner
+                return f"\n{inner}" if match["before"] else inner
             return f"{match['before'] or ''}{inner}{match['after'] or ''}"
 
         return KEPT.sub(kept, html)

@@ -9,11 +9,9 @@ import subprocess
 from functools import cache
 
 import pytest
-from mhsite import words
 from mhsite.engines import build
 from mhsite.pages import calculator
 from mhsite.pages.formulas import NODE
-from mhsite.stories.source import DOCS
 
 from mhattn.costs import (
     MlpSizes,
@@ -69,9 +67,9 @@ console.log(JSON.stringify(cases.map(answers[wanted])))
 def script(tmp_path_factory):
     """Answers of the page's script to many cases at once."""
     folder = tmp_path_factory.mktemp("calculator")
+    assets = build.assets("en")
     for name in ("calculator.js", "costs.js", "dom.js"):
-        text = words.into_script(build.slim(DOCS / "assets" / name), "en")
-        (folder / name).write_text(text, encoding="utf-8")
+        (folder / name).write_text(assets[f"assets/{name}"], encoding="utf-8")
     (folder / "known-sizes.js").write_text(calculator.known_sizes(), encoding="utf-8")
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     (folder / "answer.js").write_text(ANSWER, encoding="utf-8")

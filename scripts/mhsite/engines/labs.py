@@ -20,7 +20,7 @@ from bs4 import BeautifulSoup
 from mhsite.beside import notebook
 from mhsite.pages import chapters, fragments, links
 from mhsite.pages.extension import Writer
-from mhsite.pages.page import Block, Page, parse, question_ids, trap_ids, with_spans
+from mhsite.pages.page import Block, Page, parse, with_spans
 
 HEADING = re.compile(r"<h(?P<level>\d) id=.*?</h(?P=level)>", re.S)
 TO_PAGE = re.compile(r'href="(?P<file>[^":#]+)\.md(?P<hash>#[^"]*)?"')
@@ -36,17 +36,22 @@ class LabWriter(Writer):
     """Writes a lab in Markdown that every notebook program reads, and keeps all else aside."""
 
     def __init__(self, page: Page):
-        super().__init__(page, self.keep_inline)
+        super().__init__(page, self.word_for)
         self.kept: list[tuple[str, bool]] = []  # HTML, and whether it stands between paragraphs
         self.code: list[tuple[notebook.Code, str]] = []  # of each cell, with its HTML
         self.folded = False
 
-    def keep_inline(self, html: str, *, alone: bool = False) -> str:
+    def word_for(self, html: str, *, alone: bool = False) -> str:
         self.kept.append((html, alone))
         return f"KEPT{len(self.kept) - 1}KEPT"
 
+    def between(self, opened: str, text: str, ended: str) -> str:
+        """A line of Markdown in HTML that takes the place of its paragraph."""
+        first, last = (self.word_for(html, alone=True) for html in (opened, ended))
+        return f"\n\n{first}{text}{last}\n\n"
+
     def alone(self, html: str) -> str:
-        return f"\n\n{self.keep_inline(html, alone=True)}\n\n"
+        return f"\n\n{self.word_for(html, alone=True)}\n\n"
 
     def markdown(self, blocks: tuple[Block, ...]) -> str:
         """A caption is part of its figure."""
@@ -69,27 +74,24 @@ class LabWriter(Writer):
 
     def terms(self) -> str:
         text = links.terms(self.page).removesuffix(ABOUT)
-        opened, closed = self.keep_inline('<p class="mh-about">', alone=True), "</p>"
-        return f"\n\n{opened}{text}{self.keep_inline(closed, alone=True)}" if text else ""
+        return self.between('<p class="mh-about">', text, "</p>") if text else ""
 
     def block(self, block: Block) -> str:
         if block.value == "caption":
             opened, closed = "<figcaption>", "</figcaption>\n</figure>"
             return f"{self.alone(opened)}{self.markdown(block.blocks)}{self.alone(closed)}"
         folds = block.value == "details"
-        ids = question_ids(self.page) if block.is_question else trap_ids(self.page)
-        name = f' id="{escape(ids[block.line])}"' if block.line in ids else ""
+        name = f' id="{escape(anchor)}"' if (anchor := self.anchor(block)) else ""
         said = CLASS.search(block.text.partition("\n\n")[0])
         kind = (said[1] if said else "") if folds else block.value
         opened, ended = (FOLD, "</summary>") if folds else (BOX, "</p>")
         opened = opened.format(kind, name).replace(' class=""', "")
-        title = f"{self.keep_inline(opened, alone=True)}{with_spans(block.title, self.span)}"
+        title = self.between(opened, with_spans(block.title, self.span), ended)
         before = self.asked, self.folded
         self.asked, self.folded = self.asked or bool(name), self.folded or folds
         body = self.markdown(block.blocks)
         self.asked, self.folded = before
-        title += self.keep_inline(ended, alone=True)
-        return f"\n\n{title}\n\n{body}{self.alone('</details>' if folds else '</div>')}"
+        return f"{title}{body}{self.alone('</details>' if folds else '</div>')}"
 
     def include(self, block: Block) -> str:
         code = notebook.Code(block.section, self.folded)
@@ -153,5 +155,5 @@ def _heading(match: re.Match, block: Block, permalink: str) -> str:
 
 def _address(match: re.Match, page: Page) -> str:
     name = posixpath.normpath(posixpath.join(posixpath.dirname(page.name), match["file"]))
-    to = Page((), page.folder / f"{name}.md")
-    return f'href="{page.up(to.url or ".")}/{match["hash"] or ""}"'
+    to = fragments.url(Page((), page.folder / f"{name}.md"), page.up)
+    return f'href="{to}{match["hash"] or ""}"'

@@ -161,13 +161,17 @@ class Writer:
 
     def block(self, block: Block) -> str:
         head = self.prose(block)
-        ids = question_ids(self.page) if block.is_question else trap_ids(self.page)
-        if name := ids.get(block.line):
+        if name := self.anchor(block):
             head += f"    attrs: {{id: {name}}}\n"
         before, self.asked = self.asked, self.asked or bool(name)
         body = self.markdown(block.blocks)
         self.asked = before
         return f"{head}{body}{block.mark}\n"
+
+    def anchor(self, block: Block) -> str:
+        """The id of a question or a trap, if it has one."""
+        ids = question_ids(self.page) if block.is_question else trap_ids(self.page)
+        return ids.get(block.line, "")
 
     def include(self, block: Block) -> str:
         return f"{self.alone(self.cell(block))}{links.to_reference(block)}\n\n"

@@ -66,3 +66,24 @@ def test_letters_stand_where_matplotlib_put_them():
             assert [x * own for x in at] == pytest.approx(place, abs=0.15)
         else:
             assert at == place
+
+
+def test_marks_of_two_colours_share_no_id():
+    """A browser takes the first mark of an id on the page, be it another figure's."""
+    figures = {}
+    for color in ("#123456", "#654321"):
+        written = io.StringIO()
+        figure, ax = plt.subplots(figsize=(4.2, 2))
+        ax.scatter(range(7), range(7), c=color)
+        ax.plot(range(5), "o", color=color)
+        figure.savefig(written, format="svg")
+        plt.close(figure)
+        figures[color] = ElementTree.fromstring(svg.site_svg(written.getvalue()))
+    marks = {}
+    for color, root in figures.items():
+        looks = {mark.get("id"): mark.get("style") for mark in root.iterfind(".//{*}defs/{*}path")}
+        places = [use for use in root.iter(f"{SPACE}use") if color in looks[use.get(svg.HREF)[1:]]]
+        assert len(places) == 7 + 5
+        assert not any(use.get("style") for use in places)
+        marks[color] = {use.get(svg.HREF) for use in places}
+    assert not set.intersection(*marks.values())

@@ -18,7 +18,8 @@ def terms(page: Page) -> str:
     """The terms that a page explains, each with a link to the glossary; Markdown."""
     found = [term for group in glossary.groups() for term in group["term"]]
     mine = [term for term in found if term["page"].partition("#")[0] == page.name]
-    links = [f"[{term[page.language]}](glossary.md#{term['id']})" for term in mine]
+    to = "../" * page.name.count("/") + "glossary.md"
+    links = [f"[{term[page.language]}]({to}#{term['id']})" for term in mine]
     if not links:
         return ""
     comma = words.of(page.language, "punctuation.list_comma")

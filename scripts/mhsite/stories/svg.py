@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -22,6 +23,8 @@ X = Y = r"(-?[\d.]+)"
 SQUARE = re.compile(rf"M {X} {Y} L {X} \2 L \3 {Y} L \1 \4(?: L \1 \2)? z")
 CELL = re.compile(rf"M{X} {Y}H{X}V{Y}H\1z")
 
+HREF = "{http://www.w3.org/1999/xlink}href"
+
 ElementTree.register_namespace("", "http://www.w3.org/2000/svg")
 ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
 
@@ -31,6 +34,7 @@ def site_svg(text: str) -> str:
     root = ElementTree.fromstring(text)
     used = set(re.findall(r"#([\w-]+)", text))
     _slim(root, used)
+    _without_repeats(root)
     width = float(root.get("width").removesuffix("pt"))
     root.set("width", str(round(width * ZOOM) if width < SMALL else COLUMN))
     del root.attrib["height"]
@@ -88,6 +92,25 @@ def _restyle(element: Element) -> None:
     element.attrib.pop("style", None)
     if style:
         element.set("style", "; ".join(f"{key}: {value}" for key, value in style.items()))
+
+
+def _without_repeats(root: Element) -> None:
+    """A mark that looks the same wherever it stands has its look where it is defined.
+
+    Its id then says that look too: a page's figures share marks, in different colours.
+    """
+    for mark in root.iterfind(".//{*}defs/{*}path"):
+        places = [use for use in root.iterfind(".//{*}use") if use.get(HREF) == f"#{mark.get('id')}"]
+        looks = {use.get("style") for use in places}
+        if len(looks) == 1 and None not in looks:
+            own = mark.get("style", "").split("; ")
+            named = {part.partition(":")[0] for part in own}
+            look = [part for part in looks.pop().split("; ") if part.partition(":")[0] not in named]
+            mark.set("style", "; ".join(filter(None, own + look)))
+            mark.set("id", f"m{zlib.crc32(ElementTree.tostring(mark)):08x}")
+            for use in places:
+                use.set(HREF, f"#{mark.get('id')}")
+                del use.attrib["style"]
 
 
 def _invisible(element: Element) -> bool:

@@ -1,16 +1,15 @@
 """From heads to outputs: rollout over layers, and what a head adds to a logit directly."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from mhattn.inside import checks as check
-from mhattn.inside.importance import Edit, edit_heads
-from mhattn.inside.layers import attention_layers, projection_of
-from mhattn.inside.observe import projection_called
+from mhattn.inside.direct import DirectWays
+from mhattn.inside.layers import attention_layers
+from mhattn.inside.observe import in_evaluation
 
 __all__ = ["LogitAttribution", "attention_rollout", "logit_attribution"]
 
@@ -90,38 +89,47 @@ def logit_attribution(
     direction: Tensor,
     norm: nn.Module,
     position: int = -1,
+    **options: Any,
 ) -> LogitAttribution:
     """Split a logit into what each head adds to it directly, and a rest.
 
     The residual stream is a sum, ``x = sum of heads + rest``, and a logit is ``direction *
     norm(x)``. The norm divides ``x`` by its size, which depends on all terms. This size is taken as
     it is in this call, as a constant; then the logit is linear in ``x``, and each term has its part
-    (Elhage et al. 2021, https://transformer-circuits.pub/2021/framework/index.html). What a head
-    adds by changing the inputs of later layers counts as theirs.
+    (Elhage et al. 2021, https://transformer-circuits.pub/2021/framework/index.html). So is every
+    norm on the way of a head, behind the layer as in OLMo 2 and Gemma or behind the sum as in BERT,
+    and every factor, as in Granite. What a head adds by changing the inputs of other layers counts
+    as theirs.
+
+    That nothing else stands on the way is tried: all else is held, each head is multiplied by a
+    factor of its own, and the logit must move by what the parts say.
 
     Args:
-        model: with norms before its layers, so that each layer adds to the stream as it is
-            (not BERT, and not `torch.nn.TransformerEncoderLayer` without ``norm_first``).
+        model: in evaluation mode, with attention layers that `mhattn.inside.attention_layers`
+            knows.
         *inputs: for the model.
         direction: ``(E,)`` or ``(B, E)``: a row of the output matrix, or for the difference of two
             logits the difference of two rows.
-        norm: the last norm, between the stream and the output matrix: `torch.nn.RMSNorm` or
-            `torch.nn.LayerNorm`, those of transformers, or `torch.nn.Identity`.
-        position: of the token whose logit it is.
+        norm: the last norm, between the stream and the output matrix, or `torch.nn.Identity`.
+        position: of the token whose logit it is; -1 is the last.
+        **options: for the model, such as ``attention_mask``.
 
     Returns:
         The heads, the rest and their sum, in float32 at least. Layers are counted in the order of
-        calls.
+        calls. ``total`` is ``direction * norm(x)``: a factor of all logits, as Granite's, is not in
+        it.
 
     Raises:
         TypeError: see `mhattn.inside.attention_layers`.
-        ValueError: direction does not fit, norm is not called once or is of another kind, the
-            layers have different numbers of heads, or see `mhattn.inside.edit_heads`.
+        ValueError: a module is in training mode, direction or position does not fit, norm is not
+            called once or no head reaches it, a norm is of an unknown kind, the layers have
+            different numbers of heads, something else than sums, factors and norms stands between
+            the heads and the norm, or see `mhattn.inside.edit_heads`.
 
     Examples:
         >>> from mhattn.models import LanguageModel
         >>> sizes = {"num_heads": 6, "num_kv_heads": 2, "mlp_dim": 30}
-        >>> model = LanguageModel(11, 3, embed_dim=24, **sizes, base=100.0, eps=1e-5)
+        >>> model = LanguageModel(11, 3, embed_dim=24, **sizes, base=100.0, eps=1e-5).eval()
         >>> tokens, direction = torch.tensor([[1, 2, 3, 4]]), model.embedding.weight[7]
         >>> found = logit_attribution(model, tokens, direction=direction, norm=model.norm)
         >>> found.heads.shape
@@ -129,85 +137,47 @@ def logit_attribution(
         >>> torch.allclose(found.total, model(tokens)[:, -1, 7], atol=1e-5)
         True
     """
-    stream, kept = stream_and_heads(model, inputs, norm)
-    wide = torch.promote_types(stream.dtype, torch.float32)
-    x = stream[:, position].to(wide)  # (B, E)
-    if direction.shape not in (x.shape[1:], x.shape):
-        rule = f"(E,) = {tuple(x.shape[1:])} or (B, E) = {tuple(x.shape)}"
-        raise ValueError(f"direction must be {rule}, got {tuple(direction.shape)}")
-    read = pulled_back(norm, x, direction.to(wide))  # (B, E)
-    found = []
-    for projection, heads in kept:
-        heads = heads[:, position]  # (B, H, D)
-        found.append((heads * pulled_through(projection, heads, read)).sum(dim=-1).to(wide))
+    in_evaluation(model)
+    ways = DirectWays(model, attention_layers(model), norm)
+    with torch.enable_grad():
+        total = logit(ways.call(inputs, options), direction, position)
+        at_norm, *slopes = torch.autograd.grad(
+            total.sum(), [ways.stream, *ways.heads], materialize_grads=True
+        )
+    total = total.detach()
+    found = [
+        (heads.detach() * slope)[:, position].to(total.dtype).sum(dim=-1)  # (B, H)
+        for heads, slope in zip(ways.heads, slopes, strict=True)
+    ]
     if len({part.shape for part in found}) != 1:
         got = [part.shape[-1] for part in found]
         raise ValueError(f"layers must have the same number of heads, got {got}")
-    total = (norm.forward(stream[:, position]).to(wide) * direction.to(wide)).sum(dim=-1)
     parts = torch.stack(found, dim=1)  # (B, layers, H)
+    # What is assumed is tried, with factors between a half and one and a half.
+    factors = 1 + torch.arange(parts[0].numel()).view(parts.shape[1:]).to(total).sin() / 2
+    with torch.no_grad():
+        moved = logit(ways.call(inputs, options, list(factors)), direction, position) - total
+    expected = ((factors - 1) * parts).sum(dim=(1, 2))  # (B,)
+    scale = (ways.stream.detach() * at_norm)[:, position].abs().sum(dim=-1).max()
+    # Norms of transformers compute in float32 whatever they are given.
+    eps = max(torch.finfo(dtype).eps for dtype in (ways.stream.dtype, torch.float32))
+    rounding = 16 * eps * scale
+    if not ((moved - expected).abs() <= rounding).all():  # NaN is wrong, too
+        names = f" (unknown: {', '.join(sorted(ways.unknown))})" if ways.unknown else ""
+        rule = f"heads must reach norm through sums, factors and known norms{names}"
+        got = f"{moved[0]:.4g} for {expected[0]:.4g}"
+        raise ValueError(f"{rule}, got another way: heads that are multiplied add {got}")
     return LogitAttribution(parts, total - parts.sum(dim=(1, 2)), total)
     # --8<-- [end:logit_attribution]
 
 
-def stream_and_heads(
-    model: nn.Module, inputs: tuple[Any, ...], norm: nn.Module
-) -> tuple[Tensor, list[tuple[nn.Module, Tensor]]]:
-    """What the norm reads, and the heads of each call of an output projection."""
-    streams: list[Tensor] = []
-    kept: list[tuple[nn.Module, Tensor]] = []
-
-    def keeping(projection: nn.Module) -> Edit:
-        def keep(heads: Tensor) -> Tensor:
-            kept.append((projection, heads))
-            return heads
-
-        return keep
-
-    with ExitStack() as stack:
-        hook = norm.register_forward_pre_hook(lambda module, args: streams.append(args[0]))
-        stack.callback(hook.remove)
-        for layer in attention_layers(model):
-            projection = projection_of(layer)
-            stack.enter_context(projection_called(layer))
-            stack.enter_context(edit_heads(projection, layer.num_heads, keeping(projection)))
-        model(*inputs)
-    if len(streams) != 1:
-        raise ValueError(f"norm must be called once by the model, got {len(streams)} times")
-    return streams[0], kept
-
-
-def pulled_back(norm: nn.Module, x: Tensor, direction: Tensor) -> Tensor:
-    """The direction in front of the norm, whose divisor is that of ``x``: ``(B, E)``."""
-    if isinstance(norm, nn.Identity):
-        return direction.expand_as(x)
-    centred = x - x.mean(dim=-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else x
-    # transformers calls it variance_epsilon; torch's RMSNorm takes that of the dtype by default.
-    eps = getattr(norm, "eps", getattr(norm, "variance_epsilon", None))
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
-    divisor = (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt()  # (B, 1)
-    gain = getattr(norm, "weight", None)
-    scaled = direction if gain is None else direction * gain.to(x.dtype)
-    bias = getattr(norm, "bias", None)
-    # A class called a norm may do something else, as add one to its gain (Gemma). So what is
-    # assumed here is compared with what the norm does; half precision may lose up to 2 %.
-    ours = centred / divisor * (1 if gain is None else gain) + (0 if bias is None else bias)
-    theirs = norm.forward(x.to(x.dtype if gain is None else gain.dtype)).to(x.dtype)
-    if (ours - theirs).abs().max() > 0.02 * theirs.abs().max():
-        got = type(norm).__name__
-        raise ValueError(f"norm must be RMSNorm, LayerNorm or Identity, got {got}, another one")
-    read = scaled / divisor
-    # LayerNorm takes the mean off what it reads. Taking it off the direction has the same effect,
-    # and then the direction can be multiplied by each term of the stream alone.
-    return read - read.mean(dim=-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else read
-
-
-def pulled_through(projection: nn.Module, heads: Tensor, read: Tensor) -> Tensor:
-    """The direction behind a projection, as its heads see it: ``(B, H, D)``.
-
-    A gradient, so that the projection may store its weight in any layout; it is linear, so this is
-    no approximation. Hooks do not run.
-    """
-    with torch.enable_grad():
-        given = heads.detach().requires_grad_()
-        output = (projection.forward(given.flatten(-2)).to(read.dtype) * read.detach()).sum()
-        return torch.autograd.grad(output, given)[0]
+def logit(normed: Tensor, direction: Tensor, position: int) -> Tensor:
+    """``(B,)`` in float32 at least, from what the last norm returned, ``(B, L, E)``."""
+    B, L, E = normed.shape
+    if direction.shape not in ((E,), (B, E)):
+        rule = f"(E,) = {(E,)} or (B, E) = {(B, E)}"
+        raise ValueError(f"direction must be {rule}, got {tuple(direction.shape)}")
+    if not -L <= position < L:
+        raise ValueError(f"position must be in [{-L}, {L}), got {position}")
+    wide = torch.promote_types(normed.dtype, torch.float32)
+    return (normed[:, position].to(wide) * direction.to(wide)).sum(dim=-1)

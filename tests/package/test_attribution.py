@@ -13,6 +13,7 @@ from mhattn.inside import (
     head_terms,
     logit_attribution,
     patch_heads,
+    residual_cache,
 )
 from mhattn.models import LanguageModel
 
@@ -120,7 +121,7 @@ class Planted(nn.Module):
         self.norm = nn.Identity()
         for parameter in self.parameters():
             nn.init.zeros_(parameter)
-        self.requires_grad_(False)
+        self.requires_grad_(False).eval()
         first, second = self.layers
         tokens, places = range(LETTERS), range(PLACES)
         for i in places[:-1]:  # the query of place i + 1 and the key of place i agree
@@ -221,7 +222,7 @@ def random_model():
     model = LanguageModel(29, 3, embed_dim=84, **sizes).double()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.3)
-    return model.requires_grad_(False)
+    return model.requires_grad_(False).eval()
 
 
 @pytest.mark.parametrize("position", [-1, 2])
@@ -261,7 +262,7 @@ def test_terms_of_a_language_model(position):
 def test_the_eps_that_torch_takes_by_itself(dtype):
     """That of the dtype; the stream is so small that it counts half."""
     model, tokens = random_model().to(dtype), torch.randint(29, (B, L))
-    model.norm = nn.RMSNorm(84).to(dtype)
+    model.norm = nn.RMSNorm(84).to(dtype).eval()
     assert model.norm.eps is None
     eps = torch.finfo(dtype).eps
     for block in model.blocks:
@@ -318,22 +319,19 @@ def test_torch_encoder(norm_first):
     found = logit_attribution(model, x, direction=direction, norm=norm)
     torch.testing.assert_close(found.total, model(x)[:, -1] @ direction)
     (heads,) = head_outputs(model, x)
-    terms = head_terms(heads, layer_of(model).out_proj.weight)[:, -1]  # (B, H, E)
-    stream = stream_of(model, norm, x)[:, -1]
-    divisor = (stream.var(dim=-1, unbiased=False) + norm.eps).sqrt()[:, None, None]
-    centred = terms - terms.mean(dim=-1, keepdim=True)
-    expected = centred / divisor * norm.weight @ direction
-    torch.testing.assert_close(found.heads[:, 0], expected)
+    (block,) = model.layers
+    terms = head_terms(heads, block.self_attn.out_proj.weight)[:, -1]  # (B, H, E)
+    for each in [norm] if norm_first else [block.norm1, block.norm2, norm]:
+        stream = stream_of(model, each, x)[:, -1]
+        divisor = (stream.var(dim=-1, unbiased=False) + each.eps).sqrt()[:, None, None]
+        terms = (terms - terms.mean(dim=-1, keepdim=True)) / divisor * each.weight
+    torch.testing.assert_close(found.heads[:, 0], terms @ direction)
 
 
-def layer_of(model):
-    return model.layers[0].self_attn
-
-
-def stream_of(model, norm, x):
+def stream_of(model, norm, x, **options):
     kept = []
     hook = norm.register_forward_pre_hook(lambda module, inputs: kept.append(inputs[0]))
-    model(x)
+    model(x, **options)
     hook.remove()
     return kept[0]
 
@@ -378,11 +376,139 @@ def test_transformers(name):
             torch.testing.assert_close(found.heads[0, layer, head], expected, **close)
 
 
-class Shifted(nn.RMSNorm):
-    """Multiplies by one more than its weight, as Gemma does."""
+SMALL = {"num_hidden_layers": 3, "hidden_size": 30, "num_attention_heads": 5, "vocab_size": 29}
+SMALL |= {"attn_implementation": "eager", "pad_token_id": 0, "max_position_embeddings": 31}
+GROUPED = SMALL | {"intermediate_size": 41, "num_key_value_heads": 1, "head_dim": 6}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("Llama", GROUPED),
+        ("Qwen3", GROUPED),
+        ("Olmo2", {name: size for name, size in GROUPED.items() if name != "head_dim"}),
+        ("Granite", GROUPED | {"residual_multiplier": 0.22, "logits_scaling": 4.0}),
+        ("Gemma2", GROUPED),
+        ("Gemma3", GROUPED),
+        ("GPTNeoX", SMALL | {"intermediate_size": 41}),  # attention and MLP are added at once
+    ],
+)
+def test_each_layer_adds_what_it_adds_to_the_stream(name, sizes):
+    """Whatever stands between the output projection and the sum: a norm, a factor, nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+
+        kind = "Gemma3TextConfig" if name == "Gemma3" else f"{name}Config"
+        model = getattr(transformers, f"{name}ForCausalLM")(getattr(transformers, kind)(**sizes))
+    model.double().eval().requires_grad_(False)
+    for part, parameter in model.named_parameters():
+        parameter.copy_(torch.randn_like(parameter) * (0.3 if "norm" in part else 0.4))
+    norm = model.gpt_neox.final_layer_norm if name == "GPTNeoX" else model.model.norm
+    tokens, direction = torch.randint(3, 29, (B, L)), torch.randn(30).double()
+    mask = torch.ones(B, L, dtype=torch.long)
+    mask[1, 2:4] = 0
+    options = {"attention_mask": mask}
+    found = logit_attribution(model, tokens, direction=direction, norm=norm, **options)
+    stream = stream_of(model, norm, tokens, **options)[:, -1]
+    plus = 1 if name.startswith("Gemma") else 0
+    centre = name == "GPTNeoX"
+    flat = stream - stream.mean(dim=-1, keepdim=True) if centre else stream
+    eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
+    read = (plus + norm.weight) * direction / (flat.square().mean(dim=-1, keepdim=True) + eps) ** 0.5
+    read = read - read.mean(dim=-1, keepdim=True) if centre else read
+    cache = residual_cache(model, tokens, **options).layers
+    assert len(cache) == 3
+    for layer, seen in enumerate(cache):
+        added = seen.added if seen.between is None else seen.between - seen.before
+        added = (added[:, -1] * read).sum(dim=-1)
+        if centre:  # the bias of the projection is no head's
+            added -= read @ model.gpt_neox.layers[layer].attention.dense.bias
+        # Norms of transformers compute in float32.
+        torch.testing.assert_close(found.heads[:, layer].sum(dim=-1), added, rtol=1e-5, atol=1e-5)
+    assert found.heads.abs().amax() > 0.01
+
+
+def test_bert():
+    """Its norms stand behind the sums, so a head passes all that follow."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import transformers
+
+        model = transformers.BertModel(transformers.BertConfig(**SMALL, intermediate_size=41))
+    model.double().eval().requires_grad_(False)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.4)
+    tokens, direction = torch.randint(3, 29, (B, L)), torch.randn(30).double()
+    norms = [norm for layer in model.encoder.layer for norm in norms_of(layer)]
+    found = logit_attribution(model, tokens, direction=direction, norm=norms[-1], position=2)
+    outputs = head_outputs(model, tokens)
+    for layer, block in enumerate(model.encoder.layer):
+        terms = head_terms(outputs[layer][:, 2], block.attention.output.dense.weight)  # (B, H, E)
+        for norm in norms[2 * layer :]:
+            stream = stream_of(model, norm, tokens)[:, 2]
+            divisor = (stream.var(dim=-1, unbiased=False) + norm.eps).sqrt()[:, None, None]
+            terms = (terms - terms.mean(dim=-1, keepdim=True)) / divisor * norm.weight
+        torch.testing.assert_close(found.heads[:, layer], terms @ direction)
+
+
+def norms_of(layer):
+    return layer.attention.output.LayerNorm, layer.output.LayerNorm
+
+
+class Curved(nn.Module):
+    """A block that bends the stream where no module shows it."""
+
+    def __init__(self, bend):
+        super().__init__()
+        self.attention, self.bend = MultiHeadAttention(21, 3), bend
 
     def forward(self, x):
-        return super().forward(x) * (1 + self.weight) / self.weight
+        return self.bend(x + self.attention(x))
+
+
+@pytest.mark.parametrize(
+    ("bend", "right"),
+    [
+        (lambda x: x, True),
+        (lambda x: -3 * x, True),
+        (lambda x: x.tanh(), False),
+        (lambda x: x / x.norm(dim=-1, keepdim=True), False),
+        (lambda x: nn.functional.layer_norm(x, x.shape[-1:]), False),
+    ],
+)
+def test_what_is_no_sum_is_refused(bend, right):
+    blocks = nn.ModuleList(Curved(bend) for _ in range(2))
+    model = nn.Sequential(*blocks, nn.Identity()).eval()
+    x, direction = torch.randn(B, L, 21), torch.randn(21)
+    if right:
+        found = logit_attribution(model, x, direction=direction, norm=model[2])
+        factor = model[1](x)[0, 0, 0] / (x + model[1].attention(x))[0, 0, 0]
+        (first, second) = head_outputs(model, x)
+        for layer, heads in enumerate((first, second)):
+            terms = head_terms(heads[:, -1], blocks[layer].attention.out_proj.weight) @ direction
+            torch.testing.assert_close(found.heads[:, layer], terms * factor ** (2 - layer))
+    else:
+        rule = r"^heads must reach norm through sums, .* heads that are multiplied add"
+        with pytest.raises(ValueError, match=rule):
+            logit_attribution(model, x, direction=direction, norm=model[2])
+
+
+def test_a_layer_without_a_sum_hides_those_below():
+    """Through another layer's weights nothing goes directly."""
+    model = nn.Sequential(*[MultiHeadAttention(12, 3) for _ in range(2)], nn.Identity()).eval()
+    x, direction = torch.randn(B, L, 12), torch.randn(12)
+    found = logit_attribution(model, x, direction=direction, norm=model[2])
+    assert found.heads[:, 0].abs().max() == 0
+    terms = head_terms(head_outputs(model, x)[1][:, -1], model[1].out_proj.weight)
+    torch.testing.assert_close(found.heads[:, 1], terms @ direction)
+
+
+class SquaredNorm(nn.RMSNorm):
+    """Its gain counts twice."""
+
+    def forward(self, x):
+        return super().forward(x) * self.weight
 
 
 class TestBadInput:
@@ -397,15 +523,32 @@ class TestBadInput:
         direction = model.embedding.weight[0]
         with pytest.raises(ValueError, match=r"^norm must be called once .* got 0 times$"):
             logit_attribution(model, tokens, direction=direction, norm=nn.Identity())
-        other = Shifted(84, model.norm.eps, dtype=torch.float64)
+        other = SquaredNorm(84, model.norm.eps, dtype=torch.float64)
         nn.init.normal_(other.weight)
-        model.norm = other
-        with pytest.raises(ValueError, match=r"^norm must be RMSNorm, .* got Shifted, another"):
+        model.norm = other.eval()
+        with pytest.raises(ValueError, match=r"^heads must .* known norms \(unknown: SquaredNorm\)"):
             logit_attribution(model, tokens, direction=direction, norm=model.norm)
+
+    def test_norm_that_no_head_reaches(self):
+        layer = MultiHeadAttention(21, 3)
+        model = nn.Sequential(layer, nn.Linear(21, 21), nn.LayerNorm(21)).eval()
+        with pytest.raises(ValueError, match="^norm must read the stream that heads add to"):
+            logit_attribution(
+                model, torch.randn(B, L, 21), direction=torch.randn(21), norm=model[2]
+            )
+
+    def test_position(self):
+        model, tokens = random_model(), torch.randint(29, (B, L))
+        direction = model.embedding.weight[0]
+        for position in (L, -L - 1):
+            with pytest.raises(ValueError, match=rf"^position must be in \[-7, 7\), got {position}$"):
+                logit_attribution(
+                    model, tokens, direction=direction, norm=model.norm, position=position
+                )
 
     def test_uneven_layers(self):
         layers = [MultiHeadAttention(12, H) for H in (3, 2)]
-        model, x = nn.Sequential(*layers, nn.Identity()), torch.randn(B, L, 12)
+        model, x = nn.Sequential(*layers, nn.Identity()).eval(), torch.randn(B, L, 12)
         rule = r"^layers must have the same number of heads, got \[3, 2\]$"
         with pytest.raises(ValueError, match=rule):
             logit_attribution(model, x, direction=torch.randn(12), norm=model[2])

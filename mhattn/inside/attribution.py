@@ -146,7 +146,8 @@ def logit_attribution(
         )
     total = total.detach()
     found = [
-        (heads.detach() * slope)[:, position].to(total.dtype).sum(dim=-1)  # (B, H)
+        # Rows of padding may be NaN; nothing reads them.
+        heads.detach().mul(slope).where(slope != 0, 0).to(total.dtype).sum(dim=(1, 3))  # (B, H)
         for heads, slope in zip(ways.heads, slopes, strict=True)
     ]
     if len({part.shape for part in found}) != 1:
@@ -165,8 +166,8 @@ def logit_attribution(
     if not ((moved - expected).abs() <= rounding).all():  # NaN is wrong, too
         names = f" (unknown: {', '.join(sorted(ways.unknown))})" if ways.unknown else ""
         rule = f"heads must reach norm through sums, factors and known norms{names}"
-        got = f"{moved[0]:.4g} for {expected[0]:.4g}"
-        raise ValueError(f"{rule}, got another way: heads that are multiplied add {got}")
+        both = f"{moved[0]:.4g} for {expected[0]:.4g}"
+        raise ValueError(f"{rule}, got another way: heads that are multiplied add {both}")
     return LogitAttribution(parts, total - parts.sum(dim=(1, 2)), total)
     # --8<-- [end:logit_attribution]
 

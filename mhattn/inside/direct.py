@@ -5,7 +5,7 @@ divide by what they divided by. What is left is linear in the heads, so one back
 each of them adds, whatever the model's blocks look like.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -92,7 +92,7 @@ class DirectWays:
             if module in around or module in self.projections:
                 continue
             if has_matrix(module):
-                hook = OutputHeld(self.held, again)
+                hook: Callable[..., Any] = OutputHeld(self.held, again)
             elif "norm" in type(module).__name__.lower():
                 hook = SizeHeld(self.held, again, self.unknown)
             else:
@@ -108,10 +108,14 @@ class OutputHeld:
 
     def __call__(self, module: nn.Module, args: Any, result: Any) -> Any:
         if not self.again:
-            result = tree_map_only(Tensor, Tensor.detach, result)
-            self.held.setdefault(module, []).append(result)
+            self.held.setdefault(module, []).append(copied(result))
         self.turn += 1
-        return self.held[module][self.turn - 1]
+        # A copy once more: what a part returns may be added to in place, as in Falcon.
+        return copied(self.held[module][self.turn - 1])
+
+
+def copied(result: Any) -> Any:
+    return tree_map_only(Tensor, lambda x: x.detach().clone(), result)
 
 
 class Line(NamedTuple):
@@ -133,14 +137,14 @@ class SizeHeld:
         self.held, self.again, self.turn, self.unknown = held, again, 0, unknown
 
     def __call__(self, module: nn.Module, args: Any, result: Any) -> Any:
-        x = args[0] if args else None
+        x: Any = args[0] if args else None
         kept = self.held.setdefault(module, [])
         if not self.again:
             is_of_stream = isinstance(x, Tensor) and isinstance(result, Tensor) and x.requires_grad
             kept.append(line_of(module, x, result) if is_of_stream else None)
             if is_of_stream and kept[-1] is None:
                 self.unknown.add(type(module).__name__)
-        line = kept[self.turn]
+        line: Line | None = kept[self.turn]
         self.turn += 1
         if line is None:
             return result
@@ -167,7 +171,7 @@ def line_of(norm: nn.Module, x: Tensor, result: Tensor) -> Line | None:
         divisor = (flat.square().mean(dim=-1, keepdim=True) + eps).sqrt()
         # A class called a norm may add one to its gain, as Gemma's does.
         for gains in [1.0] if gain is None else [gain.to(wide), 1 + gain.to(wide)]:
-            line = Line(centred, gains / divisor, bias)
+            line = Line(centred, (gains / divisor).nan_to_num(0.0), bias)
             found.append(((line(x) - result)[known].abs().max().item(), line))
     error, best = min(found, key=lambda each: each[0])
     # Half precision may lose up to 2 %.
@@ -176,7 +180,7 @@ def line_of(norm: nn.Module, x: Tensor, result: Tensor) -> Line | None:
 
 def has_matrix(module: nn.Module) -> bool:
     """Whether a part mixes features by weights of its own."""
-    own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    own: list[Any] = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
     own.append(getattr(module, "weight", None))  # a parametrized one lies in another module
     return any(isinstance(x, Tensor) and x.ndim > 1 for x in own)
 

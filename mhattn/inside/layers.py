@@ -136,7 +136,8 @@ def register(
             the like, in the layer or, as in BERT, beside it.
 
     Raises:
-        TypeError: kind is not a class of `torch.nn.Module`.
+        TypeError: kind is not a class of `torch.nn.Module`, or num_heads or projection no string.
+        ValueError: num_heads or projection is no name, or several with dots between.
 
     Examples:
         >>> class Own(nn.Module):
@@ -153,6 +154,13 @@ def register(
     """
     if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise TypeError(f"kind must be a class of torch.nn.Module, got {kind!r}")
+    for argument, path in {"num_heads": num_heads, "projection": projection}.items():
+        rule = f'{argument} must be where the layer has it, as "config.n_head" or "0.out"'
+        if not isinstance(path, str | None):
+            raise TypeError(f"{rule}, got {path!r}")
+        parts = [] if path is None else path.split(".")
+        if not all(part.isidentifier() or part.isdigit() for part in parts):
+            raise ValueError(f"{rule}, got {path!r}")
     REGISTERED[kind] = Kind(num_heads, projection)
 
 

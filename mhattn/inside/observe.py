@@ -10,6 +10,7 @@ thread may call it at the same time. For maps alone, of any model, see
 """
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -353,13 +354,14 @@ def projected(projection: Callable[[Tensor], Tensor], merged: Tensor, batch_firs
 
 @contextmanager
 def ablate_heads(
-    model: nn.Module, heads: Sequence[Head], by: Edit = torch.zeros_like
+    model: nn.Module, heads: Sequence[Head | str], by: Edit = torch.zeros_like
 ) -> Iterator[None]:
     """Replace what some heads of a model give, before the output projection mixes them.
 
     Args:
         model: any module with attention layers.
-        heads: pairs of layer and head, both counted from 0; the layers as in `attention_layers`.
+        heads: pairs of layer and head, both counted from 0; the layers as in `attention_layers`. Or
+            names as on a map: ``"24.4"`` is ``(23, 3)``, both counted from 1.
         by: takes a head, ``(B, L, D)``, and returns what replaces it; see
             `mhattn.inside.replace_heads`.
 
@@ -367,7 +369,7 @@ def ablate_heads(
         A context, in which the model is called.
 
     Raises:
-        TypeError: see `attention_layers`.
+        TypeError: heads are no pairs or names, or see `attention_layers`.
         ValueError: a head does not exist or is named twice, its layer has no projection of a known
             name or does not call it, or see `attention_layers`.
 
@@ -434,7 +436,7 @@ def head_outputs(model: nn.Module, *inputs: Any, **options: Any) -> list[Tensor]
 @contextmanager
 def patch_heads(
     model: nn.Module,
-    heads: Sequence[Head],
+    heads: Sequence[Head | str],
     source: Sequence[Tensor],
     positions: slice | Sequence[int] = slice(None),
 ) -> Iterator[None]:
@@ -447,14 +449,16 @@ def patch_heads(
         model: any module with attention layers.
         heads: pairs of layer and head, as in `ablate_heads`.
         source: of the other call, from `head_outputs`.
-        positions: of the queries at which heads are replaced. Default: all.
+        positions: of the queries at which heads are replaced, from 0, or from -1 backwards.
+            Default: all.
 
     Returns:
         A context, in which the model is called, with an input of the same shape as the other.
 
     Raises:
         TypeError: see `attention_layers`.
-        ValueError: source has another number of layers or other shapes, or see `ablate_heads`.
+        ValueError: source has another number of layers or other shapes, there is no such position,
+            or see `ablate_heads`.
 
     Examples:
         >>> from mhattn import MultiHeadAttention
@@ -473,6 +477,13 @@ def patch_heads(
             if given.shape != source[place].shape:
                 rule = f"source[{place}] must be {tuple(given.shape)}, as in this call"
                 raise ValueError(f"{rule}, got {tuple(source[place].shape)}")
+            length = given.shape[1]
+            if not isinstance(positions, slice):
+                for position in positions:
+                    if not -length <= position < length:
+                        raise ValueError(
+                            f"positions must be in [{-length}, {length}), got {position}"
+                        )
             edited = given.clone()
             for head in changed:
                 edited[:, positions, head] = source[place][:, positions, head]
@@ -497,10 +508,10 @@ def projection_called(layer: AttentionLayer) -> Iterator[None]:
         yield
 
 
-def by_layer(layers: Sequence[AttentionLayer], heads: Sequence[Head]) -> dict[int, list[int]]:
+def by_layer(layers: Sequence[AttentionLayer], heads: Sequence[Head | str]) -> dict[int, list[int]]:
     """The heads of each layer that has one."""
     found: dict[int, list[int]] = {}
-    for layer, head in heads:
+    for layer, head in map(pair_of, heads):
         if not 0 <= layer < len(layers):
             raise ValueError(f"heads must be of {len(layers)} layers, from 0, got {(layer, head)}")
         number = layers[layer].num_heads
@@ -511,6 +522,17 @@ def by_layer(layers: Sequence[AttentionLayer], heads: Sequence[Head]) -> dict[in
             raise ValueError(f"heads must not be named twice, got {(layer, head)}")
         found[layer].append(head)
     return found
+
+
+def pair_of(head: Any) -> tuple[int, int]:
+    """Layer and head from 0, of a pair or of a name such as "24.4", which counts from 1."""
+    if isinstance(head, str) and (parts := re.fullmatch(r"([1-9]\d*)\.([1-9]\d*)", head)):
+        return int(parts[1]) - 1, int(parts[2]) - 1
+    match head:
+        case (int(layer), int(place)):
+            return layer, place
+    rule = 'heads must be pairs (layer, head), from 0, or names such as "24.4", from 1'
+    raise TypeError(f"{rule}, got {head!r}")
 
 
 def in_evaluation(model: nn.Module) -> None:

@@ -7,6 +7,7 @@ writes what was found to docs/data/texts/architectures.tsv; `test_architectures`
 
 import re
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from mhattn.inside import (
     captured_maps,
     fed_heads,
     head_outputs,
+    logit_attribution,
     patch_heads,
     register,
 )
@@ -30,6 +32,7 @@ TOOLS = {
     "any": "captured_maps",
     "remove": "ablate_heads",
     "outputs": "head_outputs",
+    "logits": "logit_attribution",
 }
 SIGNS = {  # in the file; the story says what they mean
     "yes": "=",
@@ -158,7 +161,33 @@ def measured(name):
         else:
             row["outputs"] = "no"
         row["any"] = captured(name, model, inputs, expected)
+    done, _, advised = tried(lambda: attributed(model, inputs), model)
+    row["logits"] = same or status(done, False, times + advised, None)
     return row
+
+
+def attributed(model, inputs):
+    """What each head adds to a number that is read behind the last norm; whether any does."""
+    norm, width = last_norm(model, inputs)
+    direction = torch.randn(width)
+    parts = logit_attribution(model, direction=direction, norm=norm, position=2, **inputs)
+    return bool(parts.heads.any())
+
+
+def last_norm(model, inputs):
+    """The last that is called once, of (B, L, E), and E."""
+    calls, stack = [], ExitStack()
+    with torch.no_grad(), stack:
+        for module in model.modules():
+            if "norm" in type(module).__name__.lower() and not list(module.children()):
+                hook = module.register_forward_hook(lambda norm, args, y: calls.append((norm, y)))
+                stack.callback(hook.remove)
+        model(**inputs)
+    norms = [norm for norm, _ in calls]
+    for norm, y in reversed(calls):
+        if y.ndim == 3 and sum(norm is other for other in norms) == 1:
+            return norm, y.shape[-1]
+    raise ValueError(f"model must have a last norm, got {type(model).__name__}")
 
 
 def expects(name):

@@ -6,11 +6,21 @@ from collections import Counter
 
 import pytest
 import torch
-from architecture_table import measured, rows
+from architecture_table import last_norm, measured, rows, tried
 from architectures import KIND_OF, made
 
 from mhattn import attention_maps
-from mhattn.inside import captured_maps, fed_heads, head_outputs, layers, register, with_sinks
+from mhattn.inside import (
+    attention_layers,
+    captured_maps,
+    fed_heads,
+    head_outputs,
+    layers,
+    logit_attribution,
+    register,
+    residual_cache,
+    with_sinks,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the library has many
 EAGER = {"attn_implementation": "eager"}
@@ -41,6 +51,48 @@ def test_table():
     for row in table.values():  # any model means any
         if row["maps"] in ("yes", "register"):
             assert row["any"] in ("yes", "by hand", "register")
+
+
+# Those where each sum of the stream shows what attention adds to it, and nothing else
+PLAIN = """Llama Mistral Qwen3 Gemma2 Gemma3Text Phi3 Olmo2 Cohere StableLm SmolLM3 NanoChat GPT2
+GPTNeo GPTBigCode OPT CTRL Mpt XGLM Mixtral Qwen3Moe Olmoe Glm4Moe DeepseekV3 Llama4Text GraniteSWA
+RecurrentGemma Jamba Qwen3Next Lfm2 ModernBert Esm LongT5 ViT DeiT Dinov2WithRegisters DINOv3ViT
+Beit VideoMAE AST"""
+
+
+def line(norm, x, term):
+    """What a term of x is behind the norm, whose divisor is that of x."""
+    centred = torch.allclose(norm(x + 1), norm(x), atol=1e-3)
+    eps = getattr(norm, "eps", getattr(norm, "variance_epsilon", None))
+
+    def size(y):
+        y = y - y.mean(dim=-1, keepdim=True) if centred else y
+        return (y.square().mean(dim=-1, keepdim=True) + (eps or 1e-6)).sqrt()
+
+    return (norm(term) - norm(torch.zeros_like(term))) * size(term) / size(x)
+
+
+@pytest.mark.parametrize("name", PLAIN.split())
+def test_logits_get_from_heads_what_the_sums_show(name):
+    model, inputs = made(name, **EAGER)
+    model.requires_grad_(False)
+    norm, width = last_norm(model, inputs)
+    direction, given = torch.randn(width), []
+    options = {"direction": direction, "norm": norm, "position": 2, **inputs}
+    found, _, _ = tried(lambda: logit_attribution(model, **options), model)
+    assert found.heads.abs().amax() > 1e-4
+    with norm.register_forward_pre_hook(lambda module, args: given.append(args[0])):
+        cache = residual_cache(model, **inputs).layers
+    x = given[0][:, 2]
+    biases = [getattr(layer.projection, "bias", None) for layer in attention_layers(model)]
+    for layer, (seen, bias) in enumerate(zip(cache, biases, strict=True)):
+        added = seen.between - seen.before
+        expected = line(norm, x, added[:, 2]) @ direction
+        if bias is not None:
+            expected -= line(norm, x, bias.expand_as(x)) @ direction
+        torch.testing.assert_close(
+            found.heads[:, layer].sum(dim=-1), expected, rtol=1e-3, atol=1e-4
+        )
 
 
 # What is refused says why; the architecture behind each is in the table

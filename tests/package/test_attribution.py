@@ -415,7 +415,9 @@ def test_each_layer_adds_what_it_adds_to_the_stream(name, sizes):
     centre = name == "GPTNeoX"
     flat = stream - stream.mean(dim=-1, keepdim=True) if centre else stream
     eps = norm.eps if hasattr(norm, "eps") else norm.variance_epsilon
-    read = (plus + norm.weight) * direction / (flat.square().mean(dim=-1, keepdim=True) + eps) ** 0.5
+    read = (
+        (plus + norm.weight) * direction / (flat.square().mean(dim=-1, keepdim=True) + eps) ** 0.5
+    )
     read = read - read.mean(dim=-1, keepdim=True) if centre else read
     cache = residual_cache(model, tokens, **options).layers
     assert len(cache) == 3
@@ -526,13 +528,15 @@ class TestBadInput:
         other = SquaredNorm(84, model.norm.eps, dtype=torch.float64)
         nn.init.normal_(other.weight)
         model.norm = other.eval()
-        with pytest.raises(ValueError, match=r"^heads must .* known norms \(unknown: SquaredNorm\)"):
+        with pytest.raises(
+            ValueError, match=r"^heads must .* known norms \(unknown: SquaredNorm\)"
+        ):
             logit_attribution(model, tokens, direction=direction, norm=model.norm)
 
     def test_norm_that_no_head_reaches(self):
         layer = MultiHeadAttention(21, 3)
         model = nn.Sequential(layer, nn.Linear(21, 21), nn.LayerNorm(21)).eval()
-        with pytest.raises(ValueError, match="^norm must read the stream that heads add to"):
+        with pytest.raises(ValueError, match=r"^norm must read the stream that heads add to"):
             logit_attribution(
                 model, torch.randn(B, L, 21), direction=torch.randn(21), norm=model[2]
             )
@@ -541,7 +545,9 @@ class TestBadInput:
         model, tokens = random_model(), torch.randint(29, (B, L))
         direction = model.embedding.weight[0]
         for position in (L, -L - 1):
-            with pytest.raises(ValueError, match=rf"^position must be in \[-7, 7\), got {position}$"):
+            with pytest.raises(
+                ValueError, match=rf"^position must be in \[-7, 7\), got {position}$"
+            ):
                 logit_attribution(
                     model, tokens, direction=direction, norm=model.norm, position=position
                 )

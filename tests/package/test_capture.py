@@ -474,6 +474,13 @@ class TestRegister:
             register(3)
         with pytest.raises(TypeError, match=r"^kind must be a class .*, got Linear\("):
             register(nn.Linear(2, 2))
+        rule = r"^(num_heads|projection) must be where the layer has it, .*, got "
+        for wrong in ({"num_heads": 4}, {"projection": nn.Linear(2, 2)}, {"num_heads": b"heads"}):
+            with pytest.raises(TypeError, match=rule):
+                register(CausalSelfAttention, **wrong)
+        for wrong in ({"num_heads": ""}, {"num_heads": "n heads"}, {"projection": "c_proj."}):
+            with pytest.raises(ValueError, match=rule):
+                register(CausalSelfAttention, **wrong)
 
     def test_a_call_that_fails_leaves_nothing_behind(self):
         register(CausalSelfAttention)

@@ -746,6 +746,9 @@ class TestBadInput:
             ([(0, 5), (1, 5)], r"^heads of layer 1 must be 0 to 4, got \(1, 5\)$"),
             ([(0, -1)], r"^heads of layer 0 must be 0 to 5, got \(0, -1\)$"),
             ([(1, 2), (1, 2)], r"^heads must not be named twice, got \(1, 2\)$"),
+            (["2.3", (1, 2)], r"^heads must not be named twice, got \(1, 2\)$"),
+            (["3.1"], r"^heads must be of 2 layers, from 0, got \(2, 0\)$"),
+            (["2.6"], r"^heads of layer 1 must be 0 to 4, got \(1, 5\)$"),
         ],
     )
     def test_heads(self, heads, text):
@@ -755,6 +758,37 @@ class TestBadInput:
         source = head_outputs(model, x)
         with pytest.raises(ValueError, match=text), patch_heads(model, heads, source):
             pass
+
+    def test_names_are_those_of_the_pages(self):
+        model, x = OurModel(), torch.randn(B, L, 17)
+        source = head_outputs(model, torch.randn(B, L, 17))
+        outputs = []
+        for heads in ([(0, 5), (1, 3)], ["1.6", "2.4"]):
+            with ablate_heads(model, heads):
+                outputs.append(model(x))
+            with patch_heads(model, heads, source, [-1, 0]):
+                outputs.append(model(x))
+        torch.testing.assert_close(outputs[:2], outputs[2:], rtol=0, atol=0)
+        assert not torch.equal(outputs[0], outputs[1])
+
+    @pytest.mark.parametrize("head", [3, 2.4, "24", "0.1", "1.-1", "1.2.3", (1,), (1, 2.0), None])
+    def test_what_is_no_head(self, head):
+        rule = (
+            r'^heads must be pairs \(layer, head\), from 0, or names such as "24.4", from 1, got '
+        )
+        with pytest.raises(TypeError, match=rule), ablate_heads(OurModel(), [head]):
+            pass
+
+    @pytest.mark.parametrize("position", [L, -L - 1, 99])
+    def test_position(self, position):
+        model, x = OurModel(), torch.randn(B, L, 17)
+        source = head_outputs(model, x)
+        rule = rf"^positions must be in \[-5, 5\), got {position}$"
+        with (
+            pytest.raises(ValueError, match=rule),
+            patch_heads(model, ["1.1"], source, [0, position]),
+        ):
+            model(x)
 
     def test_source(self):
         model, x = OurModel(), torch.randn(B, L, 17)

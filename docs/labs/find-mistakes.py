@@ -460,12 +460,13 @@ test_mended(Mended)
 
 # %%
 # --8<-- [start:doctor]
-for kind in (Suspect, Mended, Healthy):
-    found = dict.fromkeys(each.check for each in examine(kind).findings)
+reports = [examine(kind) for kind in (Suspect, Mended, Healthy)]
+for kind, report in zip((Suspect, Mended, Healthy), reports, strict=True):
+    found = dict.fromkeys(each.check for each in report.findings)
     said = ", ".join(found) or "nothing"
     print(f"{kind.__name__}: {said}")
-assert not examine(Suspect).ok
-(only,) = examine(Healthy).findings
+assert not reports[0].ok
+(only,) = reports[2].findings
 assert only.check == "gradients"
 # --8<-- [end:doctor]
 

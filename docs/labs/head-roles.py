@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from mhattn import HEAD_COLORS, causal_mask, table
-from mhattn.lessons import Echo, echo_texts, train_echo
+from mhattn.lessons import Echo, data_file, echo_texts
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
 torch.set_default_dtype(torch.float64)  # enough for machines to agree
@@ -14,7 +14,9 @@ torch.set_default_dtype(torch.float64)  # enough for machines to agree
 
 # %%
 # --8<-- [start:model]
-*_, (_, model) = train_echo(1)  # two layers of four heads
+filed = torch.load(data_file("runs/head-statistics-learned.pt"))
+model = Echo().eval()  # two layers of four heads
+model.load_state_dict({name: each[0] for name, each in filed.items()})
 torch.manual_seed(0)
 untrained = Echo()
 torch.manual_seed(100)
@@ -238,13 +240,17 @@ test_roles(has_role)
 # %%
 # --8<-- [start:found]
 torch.manual_seed(6)
-models = {"trained": weights, "before": weights_of(untrained)}
+models = [weights, weights_of(untrained)]
+roles = [
+    has_role(statistic, maps, tokens).tolist()
+    for maps in models
+    for statistic in (previous, same, induction)
+]
 rows = {}
-for model_name, maps in models.items():
-    for name, statistic in statistics.items():
-        found = has_role(statistic, maps, tokens).tolist()
-        size = statistic(maps, tokens).tolist()
-        both = zip(size, found, strict=True)
+for place, model_name in enumerate(["trained", "before"]):
+    for number, (name, statistic) in enumerate(statistics.items()):
+        size = statistic(models[place], tokens).tolist()
+        both = zip(size, roles[3 * place + number], strict=True)
         row = [f"{each:.2f}" + "*" * role for each, role in both]
         rows[f"{name}, {model_name}"] = row
 print(table(list(rows.values()), list(rows), names))
@@ -261,12 +267,15 @@ for name in ("previous", "induction"):
 # %%
 # --8<-- [start:figure]
 torch.manual_seed(7)
+redrawn = [
+    torch.stack([statistic(shuffled(weights), tokens) for _ in range(99)])
+    for statistic in (previous, same, induction)
+]
 size = {"figsize": (4.4, 3.2), "layout": "constrained"}
 figure, axes = plt.subplots(1, 3, sharey=True, **size)
 places = torch.arange(8)
-for ax, (name, statistic) in zip(axes, statistics.items(), strict=True):
-    redrawn = [statistic(shuffled(weights), tokens) for _ in range(99)]
-    chance = torch.stack(redrawn)
+for place, (name, statistic) in enumerate(statistics.items()):
+    ax, chance = axes[place], redrawn[place]
     ax.hlines(places, chance.amin(dim=0), chance.amax(dim=0), "black", lw=4)
     old = statistic(before, tokens)
     open_ring = {"mfc": "none", "color": HEAD_COLORS[1]}

@@ -210,3 +210,17 @@ def test_a_right_layer_that_is_called_wrong_is_found(name):
     report = check_attention(make(), **how)
     found = {finding.check for finding in report.errors}
     assert found & set(found_by.split()), str(report)
+
+
+def test_each_call_begins_with_the_random_numbers_that_torch_would_draw_from_its_seed():
+    class Noise(nn.Module):
+        def forward(self, x):
+            return x + torch.rand(x.shape)
+
+    subject = Subject.of(Noise(), Calls(embed_dim=8, num_heads=2), set())
+    x = torch.zeros(2, 5, 8)
+    for seed in (0, 7):
+        found = [subject(x, seed=seed).output for _ in range(2)]
+        torch.manual_seed(seed)
+        expected = torch.rand(x.shape)
+        assert all(torch.equal(each, expected) for each in found)

@@ -100,7 +100,8 @@ def _without_repeats(root: Element) -> None:
     Its id then says that look too: a page's figures share marks, in different colours.
     """
     for mark in root.iterfind(".//{*}defs/{*}path"):
-        places = [use for use in root.iterfind(".//{*}use") if use.get(HREF) == f"#{mark.get('id')}"]
+        name = f"#{mark.get('id')}"
+        places = [use for use in root.iterfind(".//{*}use") if use.get(HREF) == name]
         looks = {use.get("style") for use in places}
         if len(looks) == 1 and None not in looks:
             own = mark.get("style", "").split("; ")

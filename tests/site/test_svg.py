@@ -1,13 +1,16 @@
 """Figures fill the column, and their letters have a size that a style sheet can change."""
 
+import base64
 import io
 import re
 from xml.etree import ElementTree
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from mhsite.stories import runner, svg
 from mhsite.stories.source import DOCS
+from PIL import Image
 
 SPACE = "{http://www.w3.org/2000/svg}"
 
@@ -68,6 +71,31 @@ def test_letters_stand_where_matplotlib_put_them():
             assert at == place
 
 
+@pytest.mark.parametrize(("shades", "fewer"), [(5, True), (256, True), (999, False)])
+def test_pictures_of_few_colours_are_small_and_the_same(shades, fewer):
+    written = io.StringIO()
+    numbers = np.random.default_rng(0).integers(shades, size=(37, 53))
+    colors = np.zeros((37, 53, 4))
+    colors[..., :2] = np.stack(np.divmod(numbers, 32), axis=-1) / 32
+    colors[..., 3] = 1 - numbers % 2 / 3  # half of them see-through
+    figure = plt.figure(figsize=(4, 3))
+    figure.add_axes((0, 0, 1, 1)).imshow(colors, interpolation="nearest")
+    figure.savefig(written, format="svg")
+    plt.close(figure)
+    before, after = written.getvalue(), svg.site_svg(written.getvalue())
+    (old, long), (new, short) = (dots(text) for text in (before, after))
+    assert np.array_equal(old, new)
+    assert len(np.unique(old.reshape(-1, 4), axis=0)) > min(shades, 300) / 2
+    assert (short < 0.8 * long) == fewer
+
+
+def dots(text):
+    (image,) = ElementTree.fromstring(text).iter(f"{SPACE}image")
+    data = base64.b64decode(image.get(svg.HREF).partition("base64,")[2])
+    with Image.open(io.BytesIO(data)) as picture:
+        return np.asarray(picture.convert("RGBA")), len(data)
+
+
 def test_marks_of_two_colours_share_no_id():
     """A browser takes the first mark of an id on the page, be it another figure's."""
     figures = {}
@@ -81,7 +109,7 @@ def test_marks_of_two_colours_share_no_id():
         figures[color] = ElementTree.fromstring(svg.site_svg(written.getvalue()))
     marks = {}
     for color, root in figures.items():
-        looks = {mark.get("id"): mark.get("style") for mark in root.iterfind(".//{*}defs/{*}path")}
+        looks = {m.get("id"): m.get("style", "") for m in root.iterfind(".//{*}defs/{*}path")}
         places = [use for use in root.iter(f"{SPACE}use") if color in looks[use.get(svg.HREF)[1:]]]
         assert len(places) == 7 + 5
         assert not any(use.get("style") for use in places)

@@ -6,7 +6,7 @@
 - `heads`: statistics of weights, and roles that chance does not explain.
 - `importance`: what each head adds, and what is lost without it.
 - `diversity`: do heads differ?
-- `attribution`: rollout over layers, and what a head adds to a logit.
+- `attribution`: rollout over layers, and what a head adds to a logit; `direct`: on which way.
 - `stream`: the residual stream, and queries, keys, values, weights and outputs, of one call.
 - `subspaces`: what heads read and write, and their two circuits.
 - `tracing`: the shape after each step; `timing`: seconds, bytes and FLOPs of a call.

@@ -9,11 +9,16 @@ scripts/measuring; with names, only those, where `variants` is all whose names b
 for a build, `def FUNCTION(seed)` of that story, for the seeds 0 to 4, and files what it returns in
 docs/data/runs/STORY.json; `STORY:` runs all that are filed there again. `STORY:FUNCTION --again 3`
 files nothing: it runs the seed 3 again and prints the largest differences from what is filed.
+
+`--claims 20` draws twenty conclusions of the pages by lot, tries each again with a seed that nobody
+has seen, and files in docs/data/claims what came of them; `--claim NAME` tries one. It fails if one
+fell.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 import traceback
 from collections.abc import Iterable
@@ -21,6 +26,7 @@ from collections.abc import Iterable
 import torch
 from measuring import (  # noqa: F401
     benchmarks,
+    claims,
     clock,
     comparisons,
     counters,
@@ -45,8 +51,14 @@ def main() -> int:
     parser.add_argument("--relative", type=float, default=0.0, help="share left out by --again")
     parser.add_argument("--rounds", type=int, default=20, help="at least 6; default: 20")
     parser.add_argument("--device", default="cpu", help="of torch, as cuda or cuda:1")
+    parser.add_argument("--claims", type=int, metavar="N", help="try so many claims, drawn by lot")
+    parser.add_argument("--claim", action="append", default=[], metavar="NAME", help="try this one")
+    parser.add_argument("--lot", type=int, help="draw the same claims and seeds as another did")
+    parser.add_argument("--jobs", type=int, default=1, help="claims at a time")
     options = parser.parse_args()
     try:
+        if options.claims is not None or options.claim:
+            return attempts(options)
         rank(options.rounds)
         there = BENCHMARKS if checked(options.device).type == "cpu" else ANYWHERE
         stories = [name for name in options.names if ":" in name]
@@ -66,6 +78,28 @@ def main() -> int:
             traceback.print_exc()
             failed = True
     return int(failed)
+
+
+def attempts(options: argparse.Namespace) -> int:
+    """Try claims, file what came of them, and say which fell."""
+    lot = random.SystemRandom().randrange(10**6) if options.lot is None else options.lot
+    drawn = claims.lots(options.claims, lot) if options.claims is not None else []
+    draw = random.Random(lot)
+    drawn += [(name, draw.randrange(*claims.FRESH)) for name in options.claim]
+    fell = []
+    for name, seed, trial in claims.tried(drawn, options.jobs):
+        try:
+            found = trial.result()
+        except Exception:  # the others can still be tried
+            traceback.print_exc()
+            fell.append(name)
+            continue
+        claims.file(name, {"lot": lot} | found)
+        said = "holds" if found["holds"] else "FELL"
+        print(f"{said} {name}, seed {seed}, {found['seconds']} s: {found['numbers']}", flush=True)
+        fell += [] if found["holds"] else [name]
+    print(f"lot {lot}: {len(drawn) - len(fell)} of {len(drawn)} hold")
+    return int(bool(fell))
 
 
 def like(asked: str, there: Iterable[str]) -> list[str]:

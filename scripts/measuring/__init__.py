@@ -2,6 +2,7 @@
 
 - `rounds`: how a benchmark is registered, and what becomes of its rounds.
 - `runs`: experiments of stories that train too long for a build.
+- `claims`: conclusions of the pages, tried again with fresh seeds.
 - `benchmarks`: speed and memory of parts; `variants`: kinds of attention over the length; `steps`:
   what launching a step costs a server, and what other requests change.
 - `comparisons`: the same work by other libraries, which `peers` builds.

@@ -10,6 +10,7 @@
 - `tables`: which table a comment asks for: `bibliography`, `glossary`, `known_models`, `measured`
   (of measurements, with `devices` beside each other), `runs` (what was trained beforehand).
 - `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference.
+- `claims`: the conclusions of the pages, what they stand on and what became of them.
 - `museum`: every silent mistake of the pages; `traps` reads them.
 - `calculator`: its form, and the known models for its script.
 - `notices`: how the stories ran here; `release`: which state of the project a site is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mhsite.pages import bibliography, glossary, known_models, measured, runs
+from mhsite.pages import bibliography, claims, glossary, known_models, measured, runs
 from mhsite.pages.page import Block
 from mhsite.stories.source import SourceError
 
@@ -13,6 +13,8 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     """``<!-- measured NAME | heading | … -->`` is docs/data/measured/*/NAME.json under headings.
 
     ``<!-- runs STORY:NAME -->`` says where docs/data/runs/STORY.json has its numbers from.
+    ``<!-- claim NAME -->`` says how a claim of docs/data/claims did when it was tried again;
+    ``<!-- claims CHAPTER -->`` lists them.
     ``<!-- models | heading | … -->`` is mhattn/costs/model_sizes.toml; bibliography and glossary
     have no headings. ``url`` gives the address of a file of the site.
     """
@@ -22,6 +24,10 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
         return measured.markdown(name, headings, language, url)
     if kind == "runs" and not headings:
         return runs.markdown(name, language, url)
+    if kind == "claim" and not headings:
+        return claims.mark(name, language, url)
+    if kind == "claims" and not headings:
+        return claims.markdown(name, language)
     if block.value == "models":
         return known_models.markdown(headings, language)
     if block.value == "bibliography" and not headings:

@@ -1,0 +1,3 @@
+"""Claims, tried again: Inside models. See `measuring.claims`."""
+
+from __future__ import annotations

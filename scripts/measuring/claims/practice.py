@@ -1,0 +1,3 @@
+"""Claims, tried again: Practice. See `measuring.claims`."""
+
+from __future__ import annotations

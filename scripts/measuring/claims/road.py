@@ -1,0 +1,3 @@
+"""Claims, tried again: The course. See `measuring.claims`."""
+
+from __future__ import annotations

@@ -136,6 +136,7 @@ def test_a_door_names_each_module_of_its_room_and_no_other(room):
     exported = importlib.import_module(room).__all__ if room.startswith("mhattn.") else []
     named = set(re.findall(r"(?<!`)`(\w+)`(?!`)", ast.get_docstring(tree))) - set(exported)
     modules = {path.stem for path in folder.glob("*.py") if path.stem[:2] != "__"}
+    modules |= {path.parent.name for path in folder.glob("*/__init__.py")}
     door = (folder / "__init__.py").relative_to(PACKAGE.parent)
     missing, gone = sorted(modules - named), sorted(named - modules)
     assert not missing, f"{door}: add a line to its docstring for {', '.join(missing)}"

@@ -8,7 +8,7 @@ import measure
 import pytest
 from cases import drawn_number, every
 from measuring import claims as trials
-from mhsite.pages import claims, link_targets
+from mhsite.pages import bibliography, claims, link_targets
 from mhsite.pages.page import page_paths, parse, read
 from mhsite.stories.source import DOCS, LANGUAGES, SourceError
 
@@ -103,6 +103,30 @@ def test_a_claim_was_tried_by_todays_code_and_held(name, claim):
     assert found[-1]["holds"]
     low, high = trials.FRESH
     assert all(low <= each["seed"] < high for each in found)
+
+
+@every("said", claims.sayings())
+def test_a_saying_rests_on_something_that_is_there(said):
+    """A claim of the register, a work that is in the bibliography, or a section of a page."""
+    page = read(DOCS / "en" / claims.PAGE)
+    for rest in said["rests"]:
+        if rest.startswith("@"):
+            assert rest[1:] in bibliography.works()
+        elif rest not in CLAIMS:
+            link_targets.check_link(rest, page)
+            assert "#" in rest, "a section, not a whole page"
+    assert f"said {said['about']}" in {block.value for block in page.walk()}
+    for text in (said["says"], said["because"]):
+        assert set(text) == set(LANGUAGES)
+        assert re.search(r"[一-鿿]", text["zh"])
+        assert not re.search(r"[一-鿿]", text["en"])
+
+
+def test_fifty_things_are_said_with_every_verdict():
+    assert len(claims.sayings()) >= 50
+    assert {said["verdict"] for said in claims.sayings()} == set(claims.VERDICTS)
+    with pytest.raises(SourceError, match="nothing is said about 'gardening'"):
+        claims.said("gardening", "en")
 
 
 def test_nothing_is_filed_for_a_claim_that_is_gone():

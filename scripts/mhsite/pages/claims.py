@@ -100,8 +100,6 @@ def _went(name: str, claim: dict, language: str) -> str:
 
 def markdown(chapter: str, language: str) -> str:
     """``<!-- claims CHAPTER -->``: each claim, what it stands on, what it survived."""
-    if chapter == SAYINGS:
-        return _sayings(language)
     found = {name: claim | {"chapter": chapter} for name, claim in of(chapter).items()}
     return "\n\n".join(_entry(name, claim, language) for name, claim in found.items())
 
@@ -110,10 +108,12 @@ def _entry(name: str, claim: dict, language: str) -> str:
     page = claim["page"].partition("#")[0]
     link = f"[{navigation.title(page, language)}]({claim['page']})"
     comma = words.of(language, "punctuation.list_comma")
-    stop, space = (words.of(language, f"punctuation.{k}") for k in ("full_stop", "sentence_space"))
-    parts = [words.of(language, f"claims.scopes.{claim['scope']}"), claim["stands"][language]]
+    stop = words.of(language, "punctuation.full_stop")
+    space = words.of(language, "punctuation.sentence_space")
+    parts = [words.of(language, "claims.scopes")[claim["scope"]], claim["stands"][language]]
     if attacks := claim.get("survived"):
-        named = comma.join(words.of(language, f"claims.attacks.{each}") for each in attacks)
+        told = words.of(language, "claims.attacks")
+        named = comma.join(told[each] for each in attacks)
         parts.append(words.of(language, "claims.survived", attacks=named))
     parts.append(words.of(language, "claims.again") + _went(name, claim, language))
     small = space.join(part if part.endswith(stop) else part + stop for part in parts)
@@ -133,16 +133,19 @@ def sayings() -> list[dict]:
     return found
 
 
-def _sayings(language: str) -> str:
-    """A numbered list, each with its verdict first."""
-    lines, kinds = [], ("list_comma", "sentence_space")
-    comma, space = (words.of(language, f"punctuation.{kind}") for kind in kinds)
-    for number, each in enumerate(sayings(), start=1):
-        verdict = words.of(language, f"claims.verdicts.{each['verdict']}")
+def said(about: str, language: str) -> str:
+    """``<!-- said SUBJECT -->``: what is repeated about it, each with a verdict and its reason."""
+    found = [each for each in sayings() if each["about"] == about]
+    if not found:
+        raise SourceError(f"nothing is said about {about!r}", path(SAYINGS))
+    comma = words.of(language, "punctuation.list_comma")
+    space = words.of(language, "punctuation.sentence_space")
+    verdicts = words.of(language, "claims.verdicts")
+    lines = []
+    for each in found:
         links = comma.join(_rest(rest, language) for rest in each["rests"])
-        said = words.of(language, "claims.said", number=number, says=each["says"][language])
-        why = f"{each['because'][language]}{space}→ {links}"
-        lines.append(f"{said}\n:   **{verdict}** {why}")
+        says, verdict = each["says"][language], verdicts[each["verdict"]]
+        lines.append(f"“{says}”\n:   **{verdict}** {each['because'][language]}{space}→ {links}")
     return "\n\n".join(lines)
 
 
@@ -151,11 +154,5 @@ def _rest(rest: str, language: str) -> str:
     if rest.startswith("@"):
         return f"[{rest}]"
     if rest in every():
-        rest = f"#{rest}"
-        return f"[{words.of(language, 'claims.one')}]({rest})"
-    return f"[{navigation.title(rest.partition('#')[0], language)}]({rest})"
-
-
-def used() -> set[str]:
-    """The claims that sayings rest on."""
-    return {rest for each in sayings() for rest in each["rests"]} & every().keys()
+        return f"[{words.of(language, 'claims.one')}](#{rest})"
+    return f"[{navigation.title(rest, language)}]({rest})"

@@ -21,7 +21,7 @@ SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese characte
 WRITING = 5 * 60  # seconds for an exercise, beside reading it
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
-NOT_READ += ("changes.md",)
+NOT_READ += ("changes.md", "claims.md")
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
 

@@ -14,7 +14,7 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
 
     ``<!-- runs STORY:NAME -->`` says where docs/data/runs/STORY.json has its numbers from.
     ``<!-- claim NAME -->`` says how a claim of docs/data/claims did when it was tried again;
-    ``<!-- claims CHAPTER -->`` lists them.
+    ``<!-- claims CHAPTER -->`` lists them, ``<!-- said SUBJECT -->`` what people repeat.
     ``<!-- models | heading | … -->`` is mhattn/costs/model_sizes.toml; bibliography and glossary
     have no headings. ``url`` gives the address of a file of the site.
     """
@@ -28,6 +28,8 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
         return claims.mark(name, language, url)
     if kind == "claims" and not headings:
         return claims.markdown(name, language)
+    if kind == "said" and not headings:
+        return claims.said(name, language)
     if block.value == "models":
         return known_models.markdown(headings, language)
     if block.value == "bibliography" and not headings:

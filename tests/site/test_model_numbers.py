@@ -115,14 +115,19 @@ def named_faults(page):
                 yield f"{page.path}:{line}: {written!r}: {sentence[:150]}"
 
 
-def sizes_read(page):
-    """Sizes of the models that the story of a page reads, or that of a page to which it links."""
-    links = [span.value.partition("#")[0] for _, text in sentences(page) for span in spans(text)]
+def sizes_read(page, sentence):
+    """Sizes of the models that a page's story reads, or that of a page to which a sentence links.
+
+    A page that reads none, such as the home page, may speak of those to which it links anywhere.
+    """
+    titles = {model.title for model in named_in(shown(page))}
+    linking = [sentence] if titles else [text for _, text in sentences(page)]
+    links = [span.value.partition("#")[0] for text in linking for span in spans(text)]
     paths = {(page.path.parent / link).resolve() for link in links if link.endswith(".md")}
-    texts = [shown(each) for each in (page, *(read(path) for path in paths if path.is_file()))]
-    titles = {model.title for text in texts for model in named_in(text)}
+    texts = [shown(read(path)) for path in paths if path.is_file()]
+    titles |= {model.title for text in texts for model in named_in(text)}
     ours = [size for name, size in trained().items() if any(t.startswith(name) for t in titles)]
-    known = {*re.findall(r'known_model\("(.+?)"', texts[0])} & {*known_models()}
+    known = {*re.findall(r'known_model\("(.+?)"', shown(page))} & {*known_models()}
     return ours + [published()[known_model(name).title] for name in known]
 
 
@@ -140,7 +145,7 @@ def count_faults(page):
                 continue
             sizes = (published() | trained()).items()
             named = [size for name, size in sizes if name in sentence]
-            if any(number in size[unit] for size in [*named, *sizes_read(page)]):
+            if any(number in size[unit] for size in [*named, *sizes_read(page, sentence)]):
                 continue
             if number in others or str(number) not in printed:
                 yield f"{page.path}:{line}: {written!r}: {sentence[:150]}"

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from measuring.claims import Verdict, of_story
 from mhattn import attention_weights, causal_mask, window_mask
+from mhattn.costs import known_model, known_models
 from mhattn.variants import latent_attention
 from mhattn.variants.linear import linear_attention, linear_attention_weights
 
@@ -308,3 +309,24 @@ def runs_of_pairs_blur_columns(seed: int) -> Verdict:
     apart = found["runs_columns"] - found["runs_rows"]
     close = abs(found["woven_columns"] - found["woven_rows"])
     return Verdict(found["runs_columns"] > 0.97 and apart > 0.15 and close < 0.06, found)
+
+
+def windows_save_memory_indexers_save_reading(seed: int) -> Verdict:
+    """The newest row of each family at a drawn length: the cache's growth, and how much is read."""
+    story = of_story("families", "attended")
+    story.attended.__globals__["n"] = n = random.Random(seed).randrange(65_536, 131_073)
+    cache, read = {"window": [], "index": []}, {"window": [], "index": []}
+    newest = {m.family: m for m in map(known_model, known_models()) if m.kind == "decoder"}
+    for m in newest.values():
+        if m.context is not None and m.context < 131_072:
+            continue
+        windows = any(kind.window for kind in m.layer_kinds)
+        if windows == bool(m.index):  # neither, or both as in DeepSeek-V4
+            continue
+        way = "window" if windows else "index"
+        cache[way].append(m.kv_cache_bytes(n) / (n * m.kv_cache_bytes_per_token()))
+        read[way].append(story.attended(m) / (m.layers * n))
+    numbers = {f"{way}_cache": 100 * max(cache[way]) for way in cache}
+    numbers |= {"window_read": 100 * min(read["window"]), "index_read": 100 * max(read["index"])}
+    small = max(cache["window"]) < 0.67 and min(cache["index"]) > 0.999
+    return Verdict(small and max(read["index"]) < 0.15 and min(read["window"]) > 1 / 6, numbers)

@@ -1,13 +1,14 @@
 # %%
 # --8<-- [start:setup]
 import copy
+import json
 
 import matplotlib.pyplot as plt
 import torch
 
 from mhattn import HEAD_COLORS, causal_mask, table
 from mhattn.inside import edit_heads, pruning_curve, replace_heads
-from mhattn.lessons import echo_losses, echo_texts, train_echo
+from mhattn.lessons import data_file, echo_losses, echo_texts, train_echo
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
 torch.set_default_dtype(torch.float64)  # enough for machines to agree
@@ -78,6 +79,21 @@ largest = removal.argmax().item()
 print("largest:", names[largest])
 assert removal[largest] > 5 * removal.sort().values[-2]
 # --8<-- [end:removal-table]
+
+# %%
+# --8<-- [start:fifteen]
+filed = data_file("runs/head-importance.json").read_text("utf-8")
+filed = json.loads(filed)["runs"]["measured"]["values"]  # Echo 1 to 15
+effects = torch.tensor([values[1] for values in filed]).flatten(1)  # (15, 8)
+part = effects.amax(dim=1) / effects.sum(dim=1)  # of the strongest head
+spread = part.quantile(torch.tensor([0, 0.5, 1]))
+row = ["strongest head's part of all effects"]
+print(table([spread], row, ["lowest", "median", "highest"]))
+print("the highest is that of Echo", part.argmax().item() + 1)
+print("more than half:", (part > 0.5).sum().item(), "of 15")
+assert (removal / removal.sum() - effects[2] / effects[2].sum()).abs().max() < 0.1
+assert part[2] > part.sort().values[-2] + 0.003  # Echo 3
+# --8<-- [end:fifteen]
 
 
 # %%

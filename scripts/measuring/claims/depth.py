@@ -1,3 +1,158 @@
 """Claims, tried again: In depth. See `measuring.claims`."""
 
 from __future__ import annotations
+
+import random
+from math import log, pi, sqrt
+
+import torch
+
+from measuring.claims import Verdict, of_story
+from mhattn import attention
+from mhattn.lessons import balanced
+
+
+def late_losses(seed: int, number: int, *ways: tuple) -> torch.Tensor:
+    """What so many stacks lose at the end of their training, in each way: (ways, models)."""
+    story, late = of_story("deep-stacks", "warmed"), torch.zeros(len(ways), number)
+    for row, way in enumerate(ways):
+        for i in range(number):
+            torch.manual_seed(seed + i)
+            late[row, i] = story.train_deep(*way)[-1]
+    return late
+
+
+def warm_up_has_a_limit_that_pre_norm_does_not(seed: int) -> Verdict:
+    """Three stacks in each of four ways, at 0.007 and at twice that rate."""
+    ways = [("post-norm", 0.007), ("post-norm", 0.007, 50)]
+    ways += [("post-norm", 0.014, 50), ("pre-norm", 0.014)]
+    late = late_losses(seed, 3, *ways)
+    bare, warmed, twice, pre = late.median(dim=1).values.tolist()
+    numbers = {"bare": bare, "warmed": warmed, "twice": twice, "pre": pre}
+    return Verdict(min(bare, twice) > 1.8 and max(warmed, pre) < 1, numbers)
+
+
+def smaller_gradients_do_not_replace_warm_up(seed: int) -> Verdict:
+    """Three post-norm stacks at 0.007: clipped, a hundredth of the gradient, and warmed up."""
+    late = late_losses(
+        seed,
+        3,
+        ("post-norm", 0.007, 1, True),
+        ("post-norm", 0.007, 1, False, 0.01),
+        ("post-norm", 0.007, 50),
+    )
+    clipped, small, warmed = late.median(dim=1).values.tolist()
+    numbers = {"clipped": clipped, "small": small, "warmed": warmed}
+    return Verdict(min(clipped, small) > 1.8 and warmed < 1, numbers)
+
+
+def too_few_heads_lose_and_too_small_ones_too(seed: int) -> Verdict:
+    """Five models of each of five shapes, at the page's rates, on sequences of their own."""
+    story = of_story("how-many-heads", "learned")
+    torch.manual_seed(seed)
+    test, found = balanced(story.draw(8)), {}
+    for heads, size in story.shapes:
+        made = story.models(heads, size, range(seed, seed + 5))
+        options = {"lr": story.best_rates[heads], "batch": 8, "steps": 400, "every": 400}
+        found[heads] = story.train_models(made, story.draw, test, **options)[-1]
+    middle = {heads: float(errors.median()) for heads, errors in found.items()}
+    bounds = all(h / 4 + found[h].min() > 0.999 and h / 4 + middle[h] < 1.03 for h in (1, 2))
+    numbers = {"one": middle[1], "two": middle[2], "four": middle[4]}
+    numbers |= {"eight": middle[8], "sixteen": middle[16]}
+    ordered = middle[4] < 0.05 < middle[8] < middle[16] - 0.05
+    return Verdict(bool(bounds and ordered), numbers)
+
+
+def a_leak_alone_ends_most_even_splits(seed: int) -> Verdict:
+    """Three heads with a leak, 1500 steps, and three without, 500: each on exact sequences."""
+    story, shares = of_story("one-head", "drift"), []
+    torch.manual_seed(seed)
+    exact = balanced(story.draw(1))  # 16 sequences: their mean error is exact
+
+    def same(batch: int) -> tuple:
+        return story.LinkedTokens(*(x.repeat(batch // 16, 1, 1) for x in exact))
+
+    for kind, number, steps in ((story.GatherModel, 3, 1500), (story.NoLeak, 3, 500)):
+        models = [kind(16, 1, 2) for _ in range(number)]
+        story.train_models(models, same, exact, steps=steps, lr=0.02, every=steps)
+        smaller = [story.mean_shares(model, exact)[0].min() for model in models]
+        shares.append(torch.stack(smaller))
+    leak, none = shares
+    numbers = {"leak": leak.median().item(), "none": none.min().item()}
+    return Verdict(bool(leak.median() < 0.15 and none.min() > 0.35), numbers)
+
+
+def one_rate_decides_whether_mixed_scores_help(seed: int) -> Verdict:
+    """Ten models with mixed scores and ten without matrices, at two rates, same seeds."""
+    story = of_story("multi-head-algebra", "learned")
+    kinds, rates = ["plain", "scores"], [0.02, 0.08]
+    lots = [story.trained(seed + i, kinds, rates, 400) for i in range(2)]
+    errors = torch.cat(torch.tensor(lots).unbind(), dim=-1).view(2, 2, 10)  # kinds, rates
+    low, high = (errors[1] < errors[0]).sum(dim=-1).tolist()
+    numbers = {"low": low, "high": high}
+    return Verdict(low >= 7 and high <= 3, numbers)
+
+
+def larger_heads_do_what_mixed_scores_do(seed: int) -> Verdict:
+    """Ten models of four heads of size 4 and ten with mixed scores, at two rates each."""
+    story = of_story("multi-head-algebra", "learned")
+    best = []
+    for kind, rates in (("larger heads", [0.04, 0.06]), ("scores", [0.02, 0.04])):
+        lots = [story.trained(seed + i, [kind], rates, 400) for i in range(2)]
+        errors = torch.cat(torch.tensor(lots).unbind(), dim=-1)  # (2 rates, 10)
+        best.append(errors.median(dim=-1).values.min().item())
+    numbers = {"larger": best[0], "mixed": best[1]}
+    return Verdict(best[0] < 0.02 and best[0] < best[1], numbers)
+
+
+def only_logs_of_weights_have_the_limit(seed: int) -> Verdict:
+    """Twenty drawn heads, size 2 to 4, of 13 tokens: ranks of scores, weights and their logs."""
+    torch.manual_seed(seed)
+    draw, ranks = random.Random(seed), []
+    for _ in range(20):
+        size = draw.choice([2, 3, 4])
+        query, key = 3 * torch.randn(2, 13, size).double()
+        scores = query @ key.mT / sqrt(size)
+        tables = scores, scores.softmax(dim=-1), scores.log_softmax(dim=-1)
+        ranks.append([int(torch.linalg.matrix_rank(each)) - size for each in tables])
+    above = torch.tensor(ranks)  # the head size
+    numbers = {"scores": above[:, 0].max().item(), "logs": above[:, 2].max().item()}
+    numbers["weights"] = above[:, 1].min().item()
+    return Verdict(
+        bool(numbers["scores"] <= 0 and numbers["logs"] <= 1 < numbers["weights"]), numbers
+    )
+
+
+def a_circle_pays_with_the_square(seed: int) -> Verdict:
+    """Five drawn numbers of tokens and twice as many: the score for 0.99 on a circle, on axes."""
+    draw, ratios = random.Random(seed), []
+    for _ in range(5):
+        count, pair = draw.randrange(40, 200), []
+        for length in (count, 2 * count):
+            angles = torch.arange(length).double() * 2 * pi / length
+            low, high = 0.0, 1e6
+            for _ in range(80):  # the weight rises with the score: halve the interval
+                middle = (low + high) / 2
+                weight = (middle * angles.cos()).softmax(dim=0)[0]
+                low, high = (middle, high) if weight < 0.99 else (low, middle)
+            pair.append((high, log(99 * (length - 1))))
+        ratios.append([pair[1][i] / pair[0][i] for i in range(2)])
+    circle, axes = zip(*ratios, strict=True)
+    numbers = {"circle": min(circle), "most": max(circle), "axes": max(axes)}
+    return Verdict(min(circle) > 3.9 and max(circle) < 4.1 and max(axes) < 1.15, numbers)
+
+
+def hidden_keys_get_exactly_no_gradient(seed: int) -> Verdict:
+    """Twenty drawn masks: gradients of keys that no query sees and of queries that see nothing."""
+    torch.manual_seed(seed)
+    draw, hidden, seen = random.Random(seed), 0.0, []
+    for _ in range(20):
+        inputs = [torch.randn(13, 7).requires_grad_() for _ in range(3)]
+        key, query = draw.randrange(13), draw.randrange(13)
+        mask = torch.rand(13, 13) < 0.6
+        mask[:, key], mask[query] = False, False
+        attention(*inputs, mask=mask).square().sum().backward()
+        of_query, of_key, of_value = (x.grad.abs().amax(dim=1) for x in inputs)
+        hidden = max(hidden, *map(float, (of_key[key], of_value[key], of_query[query])))
+        seen.append(of_key.median().item())
+    return Verdict(hidden == 0 < min(seen), {"hidden": hidden, "seen": min(seen)})

@@ -162,8 +162,8 @@ def training_makes_both_heads(seed: int) -> Verdict:
     return Verdict(bool((low - high > enough).all()), numbers)
 
 
-def a_scale_far_off_costs_time(seed: int) -> Verdict:
-    """Five models of each initialisation: the first tenth step with a loss below 1 nat."""
+def both_scales_far_off_are_slower(seed: int) -> Verdict:
+    """Five models of each initialisation: mean steps until the loss is below 1 nat."""
     from mhattn.lessons import AttentionOnly, lookup_losses, train_together
 
     story, steps = of_story("initialisation", "learned"), []
@@ -176,15 +176,17 @@ def a_scale_far_off_costs_time(seed: int) -> Verdict:
                 for projection in story.projections(layer):
                     init(projection.weight)
         test, curve = story.draw(60), []
-        for _ in train_together(models, story.draw, steps=300, lr=0.005, batch=8, every=10):
+        for _ in train_together(models, story.draw, steps=240, lr=0.005, batch=8, every=10):
             with torch.no_grad():
                 found = [lookup_losses(model(test.tokens), test.target) for model in models]
             curve.append(torch.stack(found))
-        steps.append(10 * (torch.stack(curve) < 1).int().argmax(dim=0))
-    small, *usual, large = torch.stack(steps).double().median(dim=0).values.tolist()
+        reached = torch.stack(curve) < 1
+        late = ~reached.any(dim=0)  # counted as if it came right after the end
+        steps.append((10 * reached.int().argmax(dim=0)).masked_fill(late, 250))
+    small, *usual, large = torch.stack(steps).double().mean(dim=0).tolist()
+    middle = sum(usual) / len(usual)
     numbers = {"small": small, "least": min(usual), "most": max(usual), "large": large}
-    alike = min(usual) > 0 and max(usual) <= 1.25 * min(usual)
-    return Verdict(alike and small >= 1.2 * max(usual) and small > large > min(usual), numbers)
+    return Verdict(small > 1.1 * middle and large > 1.1 * middle, numbers)
 
 
 def adam_moves_both_pairs_alike(seed: int) -> Verdict:

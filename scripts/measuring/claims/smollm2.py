@@ -246,5 +246,5 @@ def the_sink_cannot_be_hidden_halfway(seed: int) -> Verdict:
     whole, always, later, second = (story.hide(part) for part in range(4))
     numbers = {"whole": whole[0], "always": always[0], "later": later[0], "second": second[0]}
     numbers |= {"on": always[3], "before": whole[3]}
-    close = max(always[0], second[0]) < whole[0] + 0.5
-    return Verdict(bool(close and later[0] > whole[0] + 1.5 and always[3] > 0.2), numbers)
+    close = max(always[0], second[0]) < whole[0] + 0.3
+    return Verdict(bool(close and later[0] > whole[0] + 0.8 and always[3] > 0.2), numbers)

@@ -236,7 +236,8 @@ def induction_heads_repeat_surnames(seed: int) -> Verdict:
     numbers |= {"others_first": worst[0].item(), "whole": found["whole"].mean(dim=0)[0].item()}
     higher = int((found["induction"][:, 1] > found["whole"][:, 1] + 0.1).sum())
     numbers["higher"] = higher
-    return Verdict(higher >= 5 and first > worst[0] + 1 and rest > worst[1] + 0.5, numbers)
+    more = first > worst[0].item() + 1 and rest > worst[1].item() + 0.5
+    return Verdict(higher >= 5 and more, numbers)
 
 
 def the_sink_cannot_be_hidden_halfway(seed: int) -> Verdict:

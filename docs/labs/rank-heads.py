@@ -1,13 +1,14 @@
 # %%
 # --8<-- [start:setup]
 import copy
+import json
 
 import matplotlib.pyplot as plt
 import torch
 
 from mhattn import HEAD_COLORS, causal_mask, table
 from mhattn.inside import edit_heads, pruning_curve, replace_heads
-from mhattn.lessons import echo_losses, echo_texts, train_echo
+from mhattn.lessons import data_file, echo_losses, echo_texts, train_echo
 
 torch.set_num_threads(1)  # for matrices this small, more threads are slower
 torch.set_default_dtype(torch.float64)  # enough for machines to agree
@@ -73,11 +74,25 @@ test_removal(removed)
 whole = loss_of(model)
 removal = torch.tensor([loss_of(removed(model, *head)) for head in heads])
 removal -= whole
-print(table([removal], ["loss, more by"], names))
 largest = removal.argmax().item()
-print("largest:", names[largest])
+print(table([removal], ["loss, more by"], names))
 assert removal[largest] > 5 * removal.sort().values[-2]
 # --8<-- [end:removal-table]
+
+# %%
+# --8<-- [start:fifteen]
+filed = data_file("runs/head-importance.json").read_text("utf-8")
+filed = json.loads(filed)["runs"]["measured"]["values"]  # Echo 1 to 15
+effects = torch.tensor([values[1] for values in filed]).flatten(1)  # (15, 8)
+part = effects.amax(dim=1) / effects.sum(dim=1)  # of the strongest head
+spread = part.quantile(torch.tensor([0, 0.5, 1])).tolist()
+row = [*spread, part[2].item(), (part > 0.5).sum().item()]
+columns = ["lowest", "median", "highest", "Echo 3", "models above half"]
+print(table([row], ["part of one head"], columns))
+here = (removal / removal.sum()).max()
+assert abs(here - part[2]) < 0.1
+assert part[2] > part.sort().values[-2] + 0.003  # Echo 3
+# --8<-- [end:fifteen]
 
 
 # %%
@@ -258,12 +273,16 @@ measures = {
     "not flat": 1 - torch.cat([flatness(each) for each in by_layer]),
 }
 print(table(list(measures.values()), list(measures), names))
+# --8<-- [end:measures]
+
+# %%
+# --8<-- [start:agreements]
 agreements = {name: agree(removal, each) for name, each in measures.items()}
 for name in list(measures)[1:]:
     print(f"{name} and removal: {agreements[name]:.1f}")
 sure = measures["confidence"]
 assert sure[4:].min() > sure[largest] + 0.1  # surer, and needed less
-# --8<-- [end:measures]
+# --8<-- [end:agreements]
 
 
 # %%

@@ -168,14 +168,13 @@ def the_answer_crosses_in_layers_20_to_24(seed: int) -> Verdict:
     """Five new sentences with new names: streams from the twin, one position at a time."""
     story = of_story("patching", "apart")
     reach = of_story("patching", "grids")
-    with torch.no_grad():
-        found = torch.tensor([reach.by_position(story.NewPairs(seed + i, 2)) for i in range(5)])
-    name, last, between = found[:, :, 0], found[:, :, -1], found[:, :, 2:4]
-    numbers = {"early": name[:, :19].min().item(), "late": last[:, 24:].median(dim=0).values.min()}
-    numbers["between"] = between.abs().max().item()
-    numbers["late"] = float(numbers["late"])
+    rows = [torch.tensor(reach.by_position(story.NewPairs(seed + i, 2))) for i in range(5)]
+    name, last = (torch.stack([row[:, at] for row in rows]) for at in (0, -1))  # (5, 31 depths)
+    between = max(row[:, 1:-1].abs().max().item() for row in rows)
+    late = last[:, 24:].median(dim=0).values.min().item()
+    numbers = {"early": name[:, :19].min().item(), "late": late, "between": between}
     crossed = last[:, 24:].min() > 0.5 and last[:, :19].abs().max() < 0.15
-    return Verdict(bool(numbers["early"] > 0.85 and crossed and numbers["between"] < 0.1), numbers)
+    return Verdict(bool(numbers["early"] > 0.85 and crossed and between < 0.15), numbers)
 
 
 def values_carry_the_strongest_heads(seed: int) -> Verdict:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 
@@ -32,46 +31,6 @@ def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
     numbers |= {"four": four, "two": two}
     more = (lead > 0).sum(dim=1).min() >= 4 and lead.mean(dim=1).min() > 0.2
     return Verdict(bool(more and abs(four) < 0.06 and two > 0.2), numbers)
-
-
-def fresh_layers(seed: int, pieces: int) -> SimpleNamespace:
-    """The story of eight bits with other pieces of Alice: so many, in ten layers."""
-    story = of_story("eight-bits", "error")
-    space, draw = story.error.__globals__, torch.Generator().manual_seed(seed)
-    starts = torch.randint(len(story.alice) - story.L, (pieces,), generator=draw)
-    story.keep.__globals__["kept"] = []
-    story.model(story.alice[starts[:, None] + torch.arange(story.L)])
-    space["kept"] = kept = space["kept"][1::3]
-    space["right_terms"] = [story.terms_of(query, key) for query, key, _ in kept]
-    values = [value for *_, value in kept]
-    space["exact"] = [story.mixed(*pair) for pair in zip(space["right_terms"], values, strict=True)]
-    return story
-
-
-def only_weights_want_float8(seed: int) -> Verdict:
-    """Two new pieces: the error of int8 over that of e4m3, for each of the four alone."""
-    story, ratios = fresh_layers(seed, 2), {}
-    for part in "qkpv":
-        error = []
-        for name in ("int8", "e4m3"):
-            by = {"p": story.terms_in, "v": story.by_channel}.get(part, story.by_token)
-            error.append(story.error(**{part: by(name)}))
-        ratios[part] = error[0] / error[1]
-    weights = ratios.pop("p")
-    numbers = {"weights": weights, "others": max(ratios.values())}
-    return Verdict(weights > 1.1 and numbers["others"] < 0.9, numbers)
-
-
-def keys_need_the_bits_more_than_values(seed: int) -> Verdict:
-    """Two new pieces: keys in 8 bits and values in 4, and the other way round."""
-    story = fresh_layers(seed, 2)
-
-    def by_group(name: str):
-        return lambda x: story.rounded(x.unflatten(-1, (-1, 32)), name).flatten(-2)
-
-    spared = story.error(k=by_group("int8"), v=by_group("int4"))
-    other = story.error(k=by_group("int4"), v=by_group("int8"))
-    return Verdict(spared < 0.7 * other, {"spared": spared, "other": other})
 
 
 def a_module_shares_what_the_model_has_learned(seed: int) -> Verdict:

@@ -74,20 +74,6 @@ def strong_heads_are_strong_in_both_languages(seed: int) -> Verdict:
     return Verdict(stays and max(common[1::2]) <= 5 and left >= 19, numbers)
 
 
-def no_head_translates_better_than_embeddings(seed: int) -> Verdict:
-    """48 fresh pairs: the head chosen on half of them, beside cosine, chance and redrawn heads."""
-    story = of_story("two-languages", "of_redrawn")
-    story.hits.__globals__["pairs"] = written_pairs(seed, 48)
-    found, anew = story.hits(story.model), story.hits(story.redrawn(seed))
-    head = [story.at_best(way).item() for way in found]
-    other = [story.at_best(way).item() for way in anew]
-    near = [way["embeddings"][~way["half"]].double().mean().item() for way in found]
-    numbers = {"head": 100 * min(head), "cosine": 100 * min(near), "redrawn": 100 * max(other)}
-    above = max(h - n for h, n in zip(head, near, strict=True))
-    numbers["above"] = 100 * above
-    return Verdict(above < 0.08 and min(head) > max(other) + 0.15, numbers)
-
-
 # syntax-or-meaning
 
 
@@ -112,13 +98,6 @@ def a_head_finds_the_subject_in_either_order(seed: int) -> Verdict:
     there = there[:, int(found["before the verb"][3])].min().item()
     numbers = {"worst": min(rates), "elsewhere": there}
     return Verdict(min(rates) > 0.8 and there > 0.75, numbers)
-
-
-def an_object_head_fails_in_new_frames(seed: int) -> Verdict:
-    """SmolLM2's best head for objects, with fresh words: in its own frames, and in two others."""
-    story = of_story("syntax-or-meaning", "in_smollm")
-    first, near, far, _ = judged(seed, ["object"], story)["object"]
-    return Verdict(first > 0.9 and far < 0.65, {"first": first, "near": near, "far": far})
 
 
 def pronoun_heads_find_similar_words(seed: int) -> Verdict:
@@ -222,22 +201,6 @@ def the_lens_tells_of_a_decline_that_is_not_there(seed: int) -> Verdict:
     return Verdict(lens > 1.5 and 0.6 < held < 1.4 and grown > 1.8, numbers)
 
 
-def early_streams_are_not_in_the_last_layers_language(seed: int) -> Verdict:
-    """Eight new pieces of a book: the lens at each depth, beside the mean of the final streams."""
-    story, draw = of_story("patching", "lens"), torch.Generator().manual_seed(seed)
-    tokens = torch.tensor(story.encode(story.data_file("texts/alice.en.txt").read_text("utf-8")))
-    start = torch.randint(len(tokens) - 129, (12, 1), generator=draw)
-    front, _ = story.streams(tokens[start + torch.arange(128)])
-    final = story.model.norm(front[30][:, 1:])
-    new = final[:4].flatten(0, 1)[::8]
-    mean = final[4:].flatten(0, 1).mean(dim=0).expand_as(new)
-    none, far = story.apart_from(new, mean)[0], []
-    for depth in (3, 9, 15, 21, 24):
-        at = story.model.norm(front[depth][:4, 1:].flatten(0, 1)[::8])
-        far.append(story.apart_from(new, at)[0])
-    return Verdict(min(far) > 1.3 * none, {"lens": min(far), "none": none})
-
-
 # rxnmapper
 
 
@@ -253,21 +216,6 @@ def the_mapping_head_leads_where_neighbours_change(seed: int) -> Verdict:
     numbers |= {"rule_there": changed[0].item(), "head_there": changed[1].item()}
     near = abs(rule - head) < 10 and redrawn[1] < 20
     return Verdict(bool(near and changed[1] > changed[0] + 15), numbers)
-
-
-def the_procedure_maps_half_without_any_head(seed: int) -> Verdict:
-    """70 fresh reactions: the procedure with even weights, a shuffled head and two heads."""
-    story = of_story("rxnmapper", "compared")
-    half = story.held_out_draw(seed)
-    other, place, _ = story.in_redrawn(seed, half)
-    makes = [story.even, lambda one: story.both_ways(one.text, place, other),
-             lambda one: story.both_ways(one.text, story.other_head),
-             lambda one: story.both_ways(one.text)]  # fmt: skip
-    even, redrawn, second, best = (story.with_weights(make, half)[0] for make in makes)
-    bare = story.found(half)[story.other_head].item()
-    numbers = {"even": even, "redrawn": redrawn, "bare": bare, "second": second, "best": best}
-    helped = even > 48 and redrawn < even + 6 and second > bare + 30
-    return Verdict(helped and best > second, numbers)
 
 
 def guesses_need_the_mapping_head_most(seed: int) -> Verdict:
@@ -394,19 +342,6 @@ def smollm_heads_look_alike_and_say_different_things(seed: int) -> Verdict:
     numbers |= {"outputs": says.median().item(), "mixed_outputs": says_2.median().item()}
     alike = (looks < looks_2).double().mean() > 0.9 and (says > says_2).double().mean() > 0.9
     return Verdict(bool(alike and looks.median() < 1.5 and says.median() > 2.5), numbers)
-
-
-def more_diversity_is_no_gain(seed: int) -> Verdict:
-    """Three models of each task, with a term for diversity of strength 1 and without it."""
-    story = of_story("head-diversity", "penalised")
-    found = torch.tensor([
-        [[story.result(seed + i, name, strength) for strength in (0.0, 1.0)]
-         for name in story.tasks] for i in range(3)])  # fmt: skip
-    change = found[:, :, 1] - found[:, :, 0]  # (3, 2 tasks; maps, outputs, loss, costliest)
-    numbers = {"maps": change[..., 0].min().item(), "loss": change[..., 2].min().item()}
-    return Verdict(
-        numbers["maps"] > 0.3 and change[..., 2].median(dim=0).values.min() > 0.03, numbers
-    )
 
 
 # image-maps

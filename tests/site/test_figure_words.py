@@ -32,7 +32,6 @@ NAMES = {
 # Pages whose pictures have a background of their own, white in both themes.
 PHOTOGRAPHS = {"image-maps.md"}
 # Pages whose texts still name such colours; this list only shrinks.
-OWED = {"delta-rule.md", "head-diversity.md", "positions.md"}
 
 
 def about_figures(page):
@@ -62,7 +61,7 @@ def colour_faults(page):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_colours_of_figures_are_true_in_both_themes(language):
     pages = [read(DOCS / language / path) for path in page_paths(language)]
-    held = (page for page in pages if page.name not in OWED | PHOTOGRAPHS)
+    held = (page for page in pages if page.name not in PHOTOGRAPHS)
     assert [fault for page in held for fault in colour_faults(page)] == []
 
 

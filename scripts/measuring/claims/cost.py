@@ -33,19 +33,6 @@ def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
     return Verdict(bool(more and abs(four) < 0.06 and two > 0.2), numbers)
 
 
-def a_module_shares_what_the_model_has_learned(seed: int) -> Verdict:
-    """Ten models: the sampled lead of the own module where copying works best and elsewhere."""
-    story = of_story("speculative-decoding", "drafted")
-    rows = torch.tensor([row for i in range(2) for row in story.drafted(seed + i)])
-    rows = rows[rows[:, 1].argsort()]  # by tokens a pass of copied drafts
-    lead, over_copies = rows[:, 3] - rows[:, 2], rows[:, 3] - rows[:, 1]
-    numbers = {"best": lead[-3:].mean().item(), "others": lead[:-3].mean().item()}
-    numbers["copies"] = over_copies.min().item()
-    return Verdict(
-        bool(numbers["best"] > numbers["others"] + 0.1 and over_copies.min() > 0), numbers
-    )
-
-
 def drafts_leave_the_distribution(seed: int) -> Verdict:
     """Five random pairs: 400,000 first tokens beside the distributions of model and drafts."""
     torch.manual_seed(seed)

@@ -271,39 +271,6 @@ def the_head_that_lowers_answers_to_earlier_heads(seed: int) -> Verdict:
 # live-model
 
 
-def a_mean_over_text_hides_what_a_layer_is_for(seed: int) -> Verdict:
-    """The stored model without layer 2: on text held out, and on a hundred made-up names."""
-    story, draw = of_story("live-model", "switched_off"), random.Random(seed)
-    model, small = story.read_model(), [x for x in story.letters if x.isalpha() and x.islower()]
-    people = ["".join(draw.sample(small, 6)).capitalize() for _ in range(100)]
-    number = {letter: i for i, letter in enumerate(story.letters)}
-    begun = [f"‘{each} is here,’ said the King. ‘Oh, {each[:3]}" for each in people]
-    begun, ends = (
-        torch.tensor([[number[x] for x in text] for text in texts])
-        for texts in (begun, [each[3:] for each in people])
-    )
-    projections = [block.attention.out_proj for block in model.blocks]
-    found = []
-    for heads in ([], [(1, head) for head in range(story.H)]):
-        rows = begun
-        with torch.no_grad(), replace_heads(projections, story.H, heads):
-            loss = story.losses(model, story.held_out).mean().item()
-            for _ in range(3):
-                rows = torch.cat([rows, model(rows)[:, -1:].argmax(-1)], dim=1)
-        found.append((loss, (rows[:, -3:] == ends).all(dim=-1).sum().item()))
-    (whole, named), (off, left) = found
-    numbers = {"rise": off - whole, "names": named, "left": left}
-    return Verdict(off - whole < 0.06 and named > 30 and left < 5, numbers)
-
-
-def training_on_makes_up_for_a_head(seed: int) -> Verdict:
-    """100 more steps with other draws, with all heads and without 1.4: the loss that is left."""
-    story = of_story("live-model", "gone_on")
-    (whole, kept), (broken, mended) = story.gone_on(seed)
-    numbers = {"broken": broken - whole, "left": mended - kept}
-    return Verdict(broken - whole > 0.5 and mended - kept < 0.6 * (broken - whole), numbers)
-
-
 # head-diversity
 
 

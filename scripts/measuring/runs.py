@@ -37,9 +37,9 @@ def run(story: str, name: str, seeds: int) -> Path:
     Raises:
         SourceError: if the story has no such function, or it returns anything but numbers.
     """
-    trained, results = function(story, name), []
+    function, results = _function(story, name), []
     for seed in tqdm(range(seeds), desc=f"{story}:{name}", disable=None):
-        results.append(_checked(trained(seed), f"{story}:{name}"))
+        results.append(_checked(function(seed), f"{story}:{name}"))
     about = {
         "seeds": seeds,
         "date": datetime.now(UTC).date().isoformat(),
@@ -83,7 +83,7 @@ def differences(asked: str, seed: int, relative: float = 0.0) -> tuple[float, fl
     if not 0 <= seed < len(filed["values"]):
         raise SourceError(f"{asked}: nothing is filed for the seed {seed}")
     seeds = runs.ran_with_seeds(story, name) is not False
-    result = _checked(function(story, name, seeds)(seed), asked)
+    result = _checked(_function(story, name, seeds)(seed), asked)
     weights = torch.load(runs.weights_path(story, name)) if "weights" in filed else {}
     weights = {part: tensor[seed].double() for part, tensor in weights.items()}
     if {n: w.shape for n, w in result.weights.items()} != {n: w.shape for n, w in weights.items()}:
@@ -107,16 +107,21 @@ def _difference(now: Any, filed: Any, relative: float) -> float:
     return abs(now - filed) - relative * abs(filed)
 
 
-def function(story: str, name: str, seeds: bool = True) -> Callable[[int], Any]:
+def _function(story: str, name: str, seeds: bool = True) -> Callable[[int], Any]:
     """A story's function, with all that its code needs, in a process that does nothing else.
 
     A top-level `_ = torch.manual_seed(0)` is taken along where what follows it is needed, for the
     function may read what was drawn there.
     """
     with_torch.prepare("cpu")
+    return reached(story, runs.code(story, name, seeds))[name]
+
+
+def reached(story: str, code: str) -> dict[str, Any]:
+    """What a piece of a story's code defines, by its names; it runs as if by itself."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(runs.code(story, name, seeds), f"{story}.pycon", "exec"), namespace)
-    return namespace[name]
+    exec(compile(code, f"{story}.pycon", "exec"), namespace)
+    return namespace
 
 
 class _Result(NamedTuple):

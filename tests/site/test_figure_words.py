@@ -31,7 +31,6 @@ NAMES = {
 }
 # Pages whose pictures have a background of their own, white in both themes.
 PHOTOGRAPHS = {"image-maps.md"}
-# Pages whose texts still name such colours; this list only shrinks.
 
 
 def about_figures(page):

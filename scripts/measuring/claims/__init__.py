@@ -19,10 +19,12 @@ from datetime import UTC, datetime
 from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mhsite.pages import claims as register, runs
 from mhsite.stories.source import SourceError
+
+from measuring.runs import reached
 
 FRESH = (10_000, 1_000_000)  # seeds: those of stories are far smaller
 
@@ -36,9 +38,7 @@ class Verdict(NamedTuple):
 
 def of_story(story: str, function: str) -> SimpleNamespace:
     """A function of a story and all that it reaches, by their names there."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(runs.code(story, function), f"{story}.pycon", "exec"), namespace)
-    return SimpleNamespace(**namespace)
+    return SimpleNamespace(**reached(story, runs.code(story, function)))
 
 
 def check_of(name: str) -> Callable[[int], Verdict]:

@@ -33,6 +33,14 @@ def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
     return Verdict(bool(more and abs(four) < 0.06 and two > 0.2), numbers)
 
 
+def a_module_beats_copied_drafts(seed: int) -> Verdict:
+    """Five models: tokens a pass, sampled, with the own module, with copies, with a model apart."""
+    rows = torch.tensor(of_story("speculative-decoding", "drafted").drafted(seed))
+    copies, apart, own = rows[:, 1:4].T
+    numbers = {"copies": (own - copies).min().item(), "lead": (own - apart).mean().item()}
+    return Verdict(numbers["copies"] > 0.1, numbers)
+
+
 def drafts_leave_the_distribution(seed: int) -> Verdict:
     """Five random pairs: 400,000 first tokens beside the distributions of model and drafts."""
     torch.manual_seed(seed)

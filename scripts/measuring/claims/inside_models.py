@@ -6,22 +6,20 @@ import random
 from types import SimpleNamespace
 
 import torch
+from mhsite.pages import claims as register
 
 from measuring.claims import Verdict, of_story
 from mhattn.inside import effective_heads, find_roles, replace_heads
 
 # two-languages
 
+WORDS = register.FOLDER / "two-languages.txt"  # who, does, what: words and their translations
+
 
 def written_pairs(seed: int, number: int = 24) -> list[list[str]]:
     """Sentences and translations of parts drawn by lot, with the words that belong together."""
-    who = (
-        "doctor=医生 teacher=老师 farmer=农民 king=国王 girl=女孩 dog=狗 student=学生 soldier=士兵"
-    )
-    does = "sees=看见 finds=找到 paints=画 washes=洗 sells=卖 wants=想要 buys=买 carries=搬"
-    what = "table=桌子 bread=面包 car=汽车 apple=苹果 house=房子 horse=马 letter=信 bicycle=自行车"
     draw, made = random.Random(seed), []
-    parts = [text.split() for text in (who, does, what)]
+    parts = [line.split() for line in WORDS.read_text("utf-8").splitlines()]
     orders = [[x for _ in range(number // 8) for x in draw.sample(part, 8)] for part in parts]
     for words in zip(*orders, strict=True):
         (s, s2), (v, v2), (o, o2) = (word.split("=") for word in words)
@@ -266,9 +264,6 @@ def the_head_that_lowers_answers_to_earlier_heads(seed: int) -> Verdict:
     numbers |= {"control": control[0].item(), "cases": number.item(), "lowered": lowered.item()}
     lets_go = max(less.max(), matched.max()) < 0.75 < control[0]
     return Verdict(bool(lets_go and number > 10 and lowered > 0.85 * number), numbers)
-
-
-# live-model
 
 
 # head-diversity

@@ -24,6 +24,29 @@ def dividing_positions_costs_near_and_gains_far(seed: int) -> Verdict:
     return Verdict(min(numbers.values()) > 0.1, numbers)
 
 
+def log_n_helps_where_the_match_is_clear(seed: int) -> Verdict:
+    """In at least four of five heads: the errors at 2048 keys, with log n and without."""
+    found = torch.tensor(of_story("longer", "log_n").log_n(seed))[..., -1]
+    clear, doubtful = found[1] / found[0], found[3] / found[2]
+    numbers = {"clear": clear.median().item(), "doubtful": doubtful.median().item()}
+    as_said = (clear < 0.9) & (doubtful > 1.05)
+    return Verdict(bool(as_said.sum() >= 4), numbers)
+
+
+def a_larger_base_holds_four_times_and_no_more(seed: int) -> Verdict:
+    """Five models each: medians at two to four times the length of training, and beyond."""
+    story = of_story("longer", "larger_base")
+    large = torch.tensor(story.larger_base(seed)).median(dim=0).values
+    plain = torch.tensor(story.tested(story.trained(seed))).median(dim=0).values
+    numbers = {
+        "large": large[2].item(),
+        "plain": plain[2].item(),
+        "large_far": large[3].item(),
+        "plain_far": plain[3].item(),
+    }
+    return Verdict(bool(large[2] > plain[2] + 0.1 and large[3] < plain[3]), numbers)
+
+
 def turning_half_is_no_cure(seed: int) -> Verdict:
     """Five models each: the median up to twice the length, half turned and all."""
     story = of_story("longer", "partly")

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from mhsite.pages import runs
+from mhsite.stories.source import SourceError
 
 from measuring.claims import Verdict, of_story
+from measuring.runs import reached
 from mhattn.lessons import data_file
 
 
@@ -20,15 +22,15 @@ def heads_story(function: str, seed: int) -> SimpleNamespace:
         rf"\g<1>{seed}",
         runs.code("what-heads-do", function),
     )
-    assert changed, "the held-out draws have another seed now"
+    if not changed:
+        raise SourceError("the held-out draws of what-heads-do have another seed now")
     # Half of the time would go into reading texts that no check asks for.
     unread = r", 'random': repeated\(3, number=25\)\[:, 1:-1\]|, 'Chinese': pieces\('tang.zh.txt'\)"
     text, dropped = re.subn(unread, "", text)
-    assert dropped == 2, "the story's other texts are called otherwise now"
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    if dropped != 2:
+        raise SourceError("the other texts of what-heads-do are called otherwise now")
     torch.set_grad_enabled(False)
-    exec(compile(text, "what-heads-do.pycon", "exec"), namespace)
-    return SimpleNamespace(**namespace)
+    return SimpleNamespace(**reached("what-heads-do", text))
 
 
 def passages(tokenizer: Any, seed: int, rows: int, length: int) -> torch.Tensor:

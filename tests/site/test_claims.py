@@ -13,7 +13,6 @@ from mhsite.pages.page import page_paths, parse, read
 from mhsite.stories.source import DOCS, LANGUAGES, SourceError
 
 CLAIMS = claims.every()
-UNCLAIMED = json.loads((claims.FOLDER / "unclaimed.json").read_text("utf-8"))
 TWO, TEN = ({n for n in sorted(CLAIMS, key=drawn_number)[:count]} for count in (2, 10))
 # What a measured section ends with, if it concludes: these have a mark below them.
 CONCLUDES = re.compile(
@@ -71,10 +70,7 @@ def test_a_conclusion_below_a_run_has_its_mark(name):
         shown = [i for i, b in enumerate(blocks) if b.kind == "table" and SHOWS.fullmatch(b.value)]
         behind = blocks[shown[0] :] if shown else []
         said = [b for b in behind if b.kind == "prose" and CONCLUDES.search(b.text)]
-        excused = f"{name}#{anchor}" in UNCLAIMED
-        assert not said or marks(blocks) or excused, (
-            f"{anchor}, line {said[0].line}: {said[0].text[:80]}"
-        )
+        assert not said or marks(blocks), f"{anchor}, line {said[0].line}: {said[0].text[:80]}"
 
 
 @every("name, claim", CLAIMS.items())

@@ -107,6 +107,22 @@ def slow_queries_and_keys_bear_rates_that_plain_does_not(seed: int) -> Verdict:
     return Verdict(plain <= 1 and slow >= 8 and normed >= 8, numbers)
 
 
+def qk_norm_without_fast_gains_only_needs_more_steps(seed: int) -> Verdict:
+    """Five models of each of five kinds at 1.0 and at 2.0, 800 steps: how many learn."""
+    train = of_story("qk-norm", "at_rates").train
+
+    def learned(kind: str, steps: int = 800) -> int:
+        right = torch.tensor(train(seed, kind, [1.0, 2.0], steps=steps)[0])
+        return (right >= 0.8).sum().item()
+
+    kinds = "plain", "QK-norm", "QK-norm, no gains", "QK-norm, slow gains", "Q and K slow"
+    plain, fast, bare, gains, slow = map(learned, kinds)
+    numbers = {"plain": plain, "fast": fast, "normed": min(bare, gains), "slow": slow}
+    numbers["early"] = learned("QK-norm, no gains", steps=200)
+    few = max(plain, fast) <= 1 and numbers["early"] <= 6
+    return Verdict(few and numbers["normed"] >= 9 and slow >= 9, numbers)
+
+
 def neither_cap_nor_norm_helps_plain_descent(seed: int) -> Verdict:
     """Five models of each kind by plain gradient descent, at 1 and at 6: how many learn."""
     found = torch.tensor(of_story("qk-norm", "with_sgd").with_sgd(seed))[:, 0]

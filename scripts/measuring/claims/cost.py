@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
 from measuring.claims import Verdict, of_story
-from mhattn import KVCache, MultiHeadAttention, Rotary, attention
+from mhattn import KVCache, MultiHeadAttention, Rotary, attention, causal_mask
 from mhattn.models import accept_drafts
-from mhattn.parallel import compare_heads, compare_tokens, run
+from mhattn.parallel import compare_heads, compare_latent, compare_tokens, run
 from mhattn.parallel.equalities import train_on
-from mhattn.variants import Sums, block_sums, merge_sums
+from mhattn.variants import Sums, block_sums, latent_attention, merge_sums
 
 
 def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
@@ -31,6 +32,53 @@ def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
     numbers |= {"four": four, "two": two}
     more = (lead > 0).sum(dim=1).min() >= 4 and lead.mean(dim=1).min() > 0.2
     return Verdict(bool(more and abs(four) < 0.06 and two > 0.2), numbers)
+
+
+def fresh_layers(seed: int, pieces: int, length: int) -> SimpleNamespace:
+    """The story of eight bits with other pieces of Alice, read by ten layers of SmolLM2."""
+    text, recorded = of_story("eight-bits", "alice"), []
+
+    def keep(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options):
+        pair = [x.repeat_interleave(query.shape[1] // x.shape[1], 1) for x in (key, value)]
+        recorded.append([x.double() for x in (query, *pair)])
+        return attention(query, key, value, **options)
+
+    draw = torch.Generator().manual_seed(seed)
+    starts = torch.randint(len(text.alice) - length, (pieces, 1), generator=draw)
+    for block in text.model.blocks:
+        block.attention.attend = keep
+    text.model(text.alice[starts + torch.arange(length)])
+    story = of_story("eight-bits", "error")
+    space = story.error.__globals__
+    space["mask"], space["kept"] = causal_mask(length), recorded[1::3]
+    space["right_terms"] = [story.terms_of(query, key) for query, key, _ in space["kept"]]
+    values = [value for *_, value in space["kept"]]
+    space["exact"] = [story.mixed(*pair) for pair in zip(space["right_terms"], values, strict=True)]
+    return story
+
+
+def only_weights_want_float8(seed: int) -> Verdict:
+    """Two new pieces of 128 tokens and one of 512: the error of int8 over that of e4m3."""
+    ways, weights, others = of_story("eight-bits", "ways").ways, [], []
+    for story in (fresh_layers(seed, 2, 128), fresh_layers(seed + 1, 1, 512)):
+        for part, way in (("q", 0), ("k", 0), ("p", 1), ("v", 2)):
+            whole, floats = (story.error(**{part: ways[name][way]}) for name in ("int8", "e4m3"))
+            (weights if part == "p" else others).append(whole / floats)
+    numbers = {"weights": min(weights), "others": max(others)}
+    return Verdict(min(weights) > 1.2 and max(others) < 0.8, numbers)
+
+
+def keys_need_the_bits_more_than_values(seed: int) -> Verdict:
+    """Two new pieces of 128 tokens and one of 512: 8 and 4 bits for keys and values, each way."""
+    by_group, spared, other = of_story("eight-bits", "by_group").by_group, [], []
+    for story in (fresh_layers(seed, 2, 128), fresh_layers(seed + 1, 1, 512)):
+        for centre in (lambda key: key, lambda key: key - key.mean(dim=-2, keepdim=True)):
+            for bits, found in ((("int8", "int4"), spared), (("int4", "int8"), other)):
+                keys, values = map(by_group, bits)
+                found.append(story.error(k=lambda x, f=keys, c=centre: f(c(x)), v=values))
+    shares = [one / two for one, two in zip(spared, other, strict=True)]
+    numbers = {"plain": max(shares[::2]), "centred": max(shares[1::2])}
+    return Verdict(numbers["plain"] < 0.5 and numbers["centred"] < 0.7, numbers)
 
 
 def a_module_beats_copied_drafts(seed: int) -> Verdict:
@@ -69,6 +117,34 @@ def copied_heads_equal_one_process(seed: int) -> Verdict:
     off = max(each[key] for each in found for key in ("output", "gradient", "weights"))
     copied = all(each["kv_heads"] == 1 for each in found)
     return Verdict(copied and off < 1e-5, {"off": off})
+
+
+def latents_are_not_cut_by_heads(seed: int) -> Verdict:
+    """Ten drawn sizes: which kept numbers the heads of each machine read; two processes."""
+    torch.manual_seed(seed)
+    draw, latent, grouped = random.Random(seed), [], []
+    for _ in range(10):
+        machines, share, rank = draw.choice((2, 4, 8)), draw.choice((1, 2)), draw.randrange(8, 33)
+        heads, size, turned = machines * share, draw.randrange(4, 12), draw.randrange(2, 6)
+        kept = torch.randn(1, 1, 7, rank + turned).double().requires_grad_()
+        query = torch.randn(1, heads, 3, size + turned).double()
+        k_b, v_b = torch.randn(2, heads, size, rank).double()
+        out = latent_attention(query, kept, k_b, v_b)
+        key = torch.randn(1, heads, 7, size).double().requires_grad_()
+        by_head = attention(query[..., :size], key, key)
+        for given, made, shares in ((kept, out, latent), (key, by_head, grouped)):
+            for own in made.chunk(machines, dim=1):
+                (reads,) = torch.autograd.grad(own.square().sum(), given, retain_graph=True)
+                shares.append(
+                    (reads != 0).double().mean().item() * (machines if given is key else 1)
+                )
+    off, whole = [], True
+    for each in run(compare_latent, 2):
+        off += [each[kind] for kind in ("output", "gradient", "weights")]
+        whole = whole and each["cache"] == each["one"]
+    numbers = {"latent": min(latent), "grouped": max(grouped), "off": max(off)}
+    cut = min(latent) == 1 == round(max(grouped), 9)
+    return Verdict(bool(cut and whole and max(off) < 1e-5), numbers)
 
 
 def a_checkpoint_is_read_by_any_number(seed: int) -> Verdict:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
 from math import log, pi, sqrt
 
 import torch
@@ -156,3 +158,103 @@ def hidden_keys_get_exactly_no_gradient(seed: int) -> Verdict:
         hidden = max(hidden, *map(float, (of_key[key], of_value[key], of_query[query])))
         seen.append(of_key.median().item())
     return Verdict(hidden == 0 < min(seen), {"hidden": hidden, "seen": min(seen)})
+
+
+def dead_rows(size: int, scale: float, number: int, drawn: Callable) -> float:
+    """Of 500 queries, the share whose gradient is below a tenth of what even weights pass on."""
+    query, key = drawn(500, 1, size), drawn(500, number, size)
+    scores = (scale * query @ key.mT).requires_grad_()
+    weights = scores.softmax(dim=-1)
+    arriving = torch.randn(weights.shape)
+    (gradient,) = torch.autograd.grad(weights, scores, arriving)
+    even = (arriving - arriving.mean(dim=-1, keepdim=True)) / number
+    return (gradient.norm(dim=-1) < 0.1 * even.norm(dim=-1)).double().mean().item()
+
+
+def without_the_scale_rows_are_dead(seed: int) -> Verdict:
+    """Normal and uniform numbers of variance 1, five draws: dead rows by size and by keys."""
+    torch.manual_seed(seed)
+    plain = {(64, 8): [], (64, 64): [], (64, 512): [], (1024, 64): []}
+    scaled = []
+    for drawn in (torch.randn, lambda *shape: sqrt(12) * (torch.rand(shape) - 0.5)):
+        for _ in range(5):
+            for (size, number), found in plain.items():
+                found.append(dead_rows(size, 1.0, number, drawn))
+                scaled.append(dead_rows(size, size**-0.5, number, drawn))
+    few, medium, many, large = (torch.tensor(found) for found in plain.values())
+    numbers = {"medium": medium.mean().item(), "large": large.mean().item()}
+    numbers |= {"few": few.mean().item(), "many": many.mean().item(), "scaled": max(scaled)}
+    ordered = few.min() > medium.max() and medium.min() > many.max() and large.min() > 0.6
+    near = 0.12 < numbers["medium"] < 0.28
+    return Verdict(bool(ordered and near and max(scaled) < 0.01), numbers)
+
+
+def no_linear_map_keeps_more_than_its_numbers(seed: int) -> Verdict:
+    """Six lengths and sizes: random maps, the mean and a trained map, beside the formula; signs."""
+    torch.manual_seed(seed)
+    story = of_story("fixed-memory", "lost_by_mean")
+    squeeze = of_story("fixed-memory", "lost_by_squeeze")
+    off, trained = [], []
+    for n, size in ((2, 16), (8, 16), (8, 64), (32, 64), (32, 256), (64, 256)):
+        bound = max(0.0, 1 - size / (16 * n))
+        off.append(squeeze.lost_by_squeeze(n, size) - bound)
+        if size == 16:
+            off.append(story.lost_by_mean(n) - bound)
+        if n == 8:  # learn the map and the guess, to lose as little as can be
+            down, up = (torch.randn(a, b) / sqrt(a) for a, b in ((128, size), (size, 128)))
+            adam = torch.optim.Adam([down.requires_grad_(), up.requires_grad_()], lr=0.005)
+            for _ in range(1500):
+                tokens = torch.randn(512, 128)
+                loss = (tokens @ down @ up - tokens).square().mean()
+                adam.zero_grad()
+                loss.backward()
+                adam.step()
+            tokens = torch.randn(4000, 128)
+            lost = (tokens @ down @ up - tokens).square().sum() / tokens.square().sum()
+            trained.append(lost.item() - bound)
+    signs = of_story("fixed-memory", "lost_by_signs").lost_by_signs
+    left = sum(signs(torch.randn(32, 16)).item() for _ in range(50)) / 50
+    numbers = {"off": max(map(abs, off)), "signs": left}
+    numbers |= {"least": min(trained), "most": max(trained)}
+    close = numbers["off"] < 0.03 and min(trained) > -0.01 and max(trained) < 0.03
+    return Verdict(close and left < 0.42, numbers)
+
+
+def a_loop_over_heads_calls_more_and_keeps_less(seed: int) -> Verdict:
+    """Three drawn shapes: FLOPs, calls of products and bytes of a loop, and of all at once."""
+    draw, count = random.Random(seed), of_story("parallel-heads", "count").count
+    forms, found = of_story("parallel-heads", "one_by_one"), []
+    for _ in range(3):
+        heads, length = draw.choice((8, 16, 32)), draw.randrange(300, 600)
+        loop, batch, two = (
+            count(form, number, length)
+            for form, number in ((forms.one_by_one, heads), (forms.together, heads),
+                                 (forms.one_by_one, 2))
+        )  # fmt: skip
+        found.append([loop[0] / batch[0], loop[1] / heads, batch[1], batch[2] / loop[2] / heads,
+                      loop[2] / two[2]])  # fmt: skip
+    flops, calls, at_once, more, grown = torch.tensor(found, dtype=torch.float64).T
+    numbers = {"flops": (flops - 1).abs().max().item(), "calls": calls.max().item()}
+    numbers |= {"more": more.min().item(), "grown": grown.max().item()}
+    counted = flops.eq(1).all() and calls.eq(2).all() and at_once.eq(2).all()
+    return Verdict(bool(counted and more.min() > 0.3 and grown.max() < 1.2), numbers)
+
+
+def a_loop_over_heads_is_slow_where_texts_are_short(seed: int) -> Verdict:
+    """32 heads of size 16 with the fused kernel, in a loop and at once, 32 and 1024 tokens."""
+    torch.manual_seed(seed)
+    medians = []
+    for length, rounds in ((32, 60), (1024, 12)):
+        parts, ratios = torch.randn(3, 1, 32, length, 16), []
+        for _ in range(rounds):
+            seconds = []
+            for single in (True, False):
+                start = time.process_time()
+                for _ in range(3):
+                    split = zip(*(x.split(1, dim=1) for x in parts), strict=True)
+                    _ = [attention(*head) for head in (split if single else [parts])]
+                seconds.append(time.process_time() - start)
+            ratios.append(seconds[0] / seconds[1])
+        medians.append(torch.tensor(ratios[2:]).median().item())
+    numbers = {"short": medians[0], "long": medians[1]}
+    return Verdict(medians[0] > 2.5 and medians[1] < 1.6, numbers)

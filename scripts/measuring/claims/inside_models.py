@@ -3,140 +3,11 @@
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 
 import torch
-from mhsite.pages import claims as register
 
 from measuring.claims import Verdict, of_story
-from mhattn.inside import effective_heads, find_roles, replace_heads
-
-# two-languages
-
-WORDS = register.FOLDER / "two-languages.txt"  # who, does, what: words and their translations
-
-
-def written_pairs(seed: int, number: int = 24) -> list[list[str]]:
-    """Sentences and translations of parts drawn by lot, with the words that belong together."""
-    draw, made = random.Random(seed), []
-    parts = [line.split() for line in WORDS.read_text("utf-8").splitlines()]
-    orders = [[x for _ in range(number // 8) for x in draw.sample(part, 8)] for part in parts]
-    for words in zip(*orders, strict=True):
-        (s, s2), (v, v2), (o, o2) = (word.split("=") for word in words)
-        made.append([f"The {s} {v} the {o}.", f"{s2}{v2}{o2}。", " ".join(words)])
-    return made
-
-
-def wrong_attention_is_worse_than_none(seed: int) -> Verdict:
-    """24 fresh sentences: translations found whole, without attention, with three shuffled."""
-    story, pairs = of_story("two-languages", "of_redrawn"), written_pairs(seed)
-
-    def share(model: torch.nn.Module) -> float:
-        one, other = (story.vectors([pair[i] for pair in pairs], model) for i in (0, 1))
-        both = story.right(one, other) + story.right(other, one)
-        return both.item() / (2 * len(pairs))
-
-    with torch.no_grad():
-        whole, wrong = share(story.model), [share(story.redrawn(seed + i)) for i in range(3)]
-        for block in story.model.blocks:
-            block.attention.out_proj.weight.zero_()
-            block.attention.out_proj.bias.zero_()
-        none = share(story.model)
-    numbers = {"whole": 100 * whole, "none": 100 * none, "wrong": 100 * max(wrong)}
-    return Verdict(whole > 0.7 and none > 0.4 and max(wrong) < 0.25, numbers)
-
-
-def strong_heads_are_strong_in_both_languages(seed: int) -> Verdict:
-    """A random half in English, the rest in Chinese: strong heads, the ten highest, removal."""
-    story, removal = of_story("two-languages", "of_redrawn"), of_story("two-languages", "without")
-    order = random.Random(seed).sample(range(40), 40)
-    english = [story.english[i] for i in order[:20]]
-    rest = [story.english[i] for i in order[20:]]
-    chinese = [story.chinese[i] for i in order[20:]]
-    weights, patterns, mask = story.read(english, story.model)
-    roles = find_roles(weights, patterns, mask, generator=torch.Generator().manual_seed(seed))
-    there, common, lowest, other = story.shares(chinese), [], [], story.redrawn(seed)
-    by_lot = [story.shares(texts, other) for texts in (english, chinese)]
-    for name in ("previous", "next"):
-        strong = roles[name].found & (roles[name].share > 0.5)
-        lowest += there[name][strong].tolist()
-        for one, two in ((roles[name].share, there[name]), (by_lot[0][name], by_lot[1][name])):
-            common.append(len(story.ten(one) & story.ten(two)))
-    gone = [tuple(head) for head in (roles["next"].share > 0.5).nonzero().tolist()]
-    with replace_heads(removal.projections, 12, gone):
-        after = [removal.vectors(texts, removal.model) for texts in (rest, chinese)]
-    left = story.right(*after).item()
-    numbers = {"strong": len(lowest), "lowest": min(lowest), "ten": min(common[::2])}
-    numbers |= {"redrawn": max(common[1::2]), "left": left}
-    stays = len(lowest) >= 2 and min(lowest) > 0.5 and min(common[::2]) >= 6
-    return Verdict(stays and max(common[1::2]) <= 5 and left >= 19, numbers)
-
-
-# syntax-or-meaning
-
-
-def judged(seed: int, relations: list[str], story: SimpleNamespace) -> dict[str, list[float]]:
-    """Of SmolLM2's best head on the first half: its rate there; near and far on the second."""
-    found = {}
-    for relation in relations:
-        counts = [story.measured(story.read_smollm, relation, seed + i)[0] for i in range(2)]
-        rates = torch.tensor(counts).double()[:, :4].mean(dim=0) / 24  # (4, heads)
-        head = rates[:2].mean(dim=0).argmax()
-        found[relation] = [rates[:2, head].mean().item(), *rates[2:, head].tolist(), head.item()]
-    return found
-
-
-def a_head_finds_the_subject_in_either_order(seed: int) -> Verdict:
-    """The best heads on fresh words: on the second half, and in four other frames."""
-    story = of_story("syntax-or-meaning", "in_smollm")
-    found = judged(seed, ["subject", "before the verb"], story)
-    rates = [rate for row in found.values() for rate in row[1:3]]
-    looks = of_story("syntax-or-meaning", "looking")
-    there = torch.stack([looks.looking(seed + i) for i in range(2)]).mean(dim=0)
-    there = there[:, int(found["before the verb"][3])].min().item()
-    numbers = {"worst": min(rates), "elsewhere": there}
-    return Verdict(min(rates) > 0.8 and there > 0.75, numbers)
-
-
-def pronoun_heads_find_similar_words(seed: int) -> Verdict:
-    """Both models' best heads for the pronoun, with fresh words, on synonyms and antonyms."""
-    story = of_story("syntax-or-meaning", "in_smollm")
-    other, rates = of_story("syntax-or-meaning", "in_encoder"), []
-    for own, read in ((story, story.read_smollm), (other, other.read_encoder)):
-        found = {}
-        for relation in ("pronoun", "synonym", "antonym"):
-            counts = [own.measured(read, relation, seed + i)[0] for i in range(2)]
-            found[relation] = torch.tensor(counts).double()[:, :4].mean(dim=0) / 24
-        head = found["pronoun"][:2].mean(dim=0).argmax()
-        rates.append([of[2:, head].min().item() for of in found.values()])  # the worse order
-    pronoun, *similar = torch.tensor(rates).amin(dim=0).tolist()
-    numbers = {"pronoun": pronoun, "synonym": similar[0], "antonym": similar[1]}
-    return Verdict(pronoun > 0.8 and min(similar) > 0.6, numbers)
-
-
-def a_chosen_random_head_fails_on_new_sentences(seed: int) -> Verdict:
-    """Both models with redrawn layers: the best head of each relation, chosen and tested."""
-    story = of_story("syntax-or-meaning", "redrawn")
-    found = torch.tensor([story.redrawn(seed + i) for i in range(2)]).double().mean(dim=0) / 12
-    first, again = found.unbind(dim=2)  # (2 models, 8 relations, near and far)
-    numbers = {"first": first.mean().item(), "again": again.mean().item()}
-    numbers["worst"] = again.amin(dim=-1).max().item()
-    fails = 0.4 < again.mean() < 0.6 and again.amin(dim=-1).max() < 0.75
-    return Verdict(bool(first.mean() > 0.75 and fails), numbers)
-
-
-def agreement_needs_subject_heads_no_more_than_others(seed: int) -> Verdict:
-    """Two draws of beginnings: the gap whole, without heads that pass, without five other sets."""
-    story = of_story("syntax-or-meaning", "without")
-    found = story.found_again
-    sets = [(), [story.best], found, *(story.others(found, seed + i) for i in range(5))]
-    with torch.no_grad():
-        gaps = [[story.agreement(seed + i, gone)[3] for gone in sets] for i in range(2)]
-    whole, one, passed, *other = torch.tensor(gaps).mean(dim=0).tolist()
-    numbers = {"whole": whole, "best": one, "passed": passed}
-    numbers |= {"least": max(other), "most": min(other)}
-    return Verdict(whole - passed > 0.8 and whole - one < 0.6 and min(other) < passed, numbers)
-
+from mhattn.inside import effective_heads
 
 # patching
 
@@ -199,6 +70,22 @@ def the_lens_tells_of_a_decline_that_is_not_there(seed: int) -> Verdict:
     return Verdict(lens > 1.5 and 0.6 < held < 1.4 and grown > 1.8, numbers)
 
 
+def early_streams_are_not_in_the_last_layers_language(seed: int) -> Verdict:
+    """Eight new pieces of a book: the lens at each depth, beside the mean of the final streams."""
+    story, draw = of_story("patching", "lens"), torch.Generator().manual_seed(seed)
+    tokens = torch.tensor(story.encode(story.data_file("texts/alice.en.txt").read_text("utf-8")))
+    start = torch.randint(len(tokens) - 129, (12, 1), generator=draw)
+    front, _ = story.streams(tokens[start + torch.arange(128)])
+    final = story.model.norm(front[30][:, 1:])
+    new = final[:4].flatten(0, 1)[::8]
+    mean = final[4:].flatten(0, 1).mean(dim=0).expand_as(new)
+    none, far = story.apart_from(new, mean)[0], []
+    for depth in (3, 9, 15, 21, 24):
+        at = story.model.norm(front[depth][:4, 1:].flatten(0, 1)[::8])
+        far.append(story.apart_from(new, at)[0])
+    return Verdict(min(far) > 1.3 * none, {"lens": min(far), "none": none})
+
+
 # rxnmapper
 
 
@@ -214,6 +101,21 @@ def the_mapping_head_leads_where_neighbours_change(seed: int) -> Verdict:
     numbers |= {"rule_there": changed[0].item(), "head_there": changed[1].item()}
     near = abs(rule - head) < 10 and redrawn[1] < 20
     return Verdict(bool(near and changed[1] > changed[0] + 15), numbers)
+
+
+def the_procedure_maps_half_without_any_head(seed: int) -> Verdict:
+    """70 fresh reactions: the procedure with even weights, a shuffled head and two heads."""
+    story = of_story("rxnmapper", "compared")
+    half = story.held_out_draw(seed)
+    other, place, _ = story.in_redrawn(seed, half)
+    makes = [story.even, lambda one: story.both_ways(one.text, place, other),
+             lambda one: story.both_ways(one.text, story.other_head),
+             lambda one: story.both_ways(one.text)]  # fmt: skip
+    even, redrawn, second, best = (story.with_weights(make, half)[0] for make in makes)
+    bare = story.found(half)[story.other_head].item()
+    numbers = {"even": even, "redrawn": redrawn, "bare": bare, "second": second, "best": best}
+    helped = even > 48 and redrawn < even + 6 and second > bare + 30
+    return Verdict(helped and best > second, numbers)
 
 
 def guesses_need_the_mapping_head_most(seed: int) -> Verdict:
@@ -304,6 +206,18 @@ def smollm_heads_look_alike_and_say_different_things(seed: int) -> Verdict:
     numbers |= {"outputs": says.median().item(), "mixed_outputs": says_2.median().item()}
     alike = (looks < looks_2).double().mean() > 0.9 and (says > says_2).double().mean() > 0.9
     return Verdict(bool(alike and looks.median() < 1.5 and says.median() > 2.5), numbers)
+
+
+def more_diversity_is_no_gain(seed: int) -> Verdict:
+    """Three models of each task, with a term for diversity of strength 1 and without it."""
+    story = of_story("head-diversity", "penalised")
+    found = torch.tensor([
+        [[story.result(seed + i, name, strength) for strength in (0.0, 1.0)]
+         for name in story.tasks] for i in range(3)])  # fmt: skip
+    change = found[:, :, 1] - found[:, :, 0]  # (3, 2 tasks; maps, outputs, loss, costliest)
+    induction, verbs = change[..., 2].median(dim=0).values.tolist()
+    numbers = {"maps": change[..., 0].min().item(), "induction": induction, "verbs": verbs}
+    return Verdict(numbers["maps"] > 0.5 and induction > 0.5 and verbs > 0.05, numbers)
 
 
 # image-maps

@@ -73,7 +73,9 @@ def training_on_makes_up_for_a_head(seed: int) -> Verdict:
     for name in LIVE:
         story, model = live_parts(name)
 
-        def loss(other: nn.Module, heads: list, steps: int, story: SimpleNamespace = story) -> float:
+        def loss(
+            other: nn.Module, heads: list, steps: int, story: SimpleNamespace = story
+        ) -> float:
             with replace_heads(projections(other), story.H, heads):
                 _ = torch.manual_seed(seed)
                 story.train(other, steps=steps, lr=0.003)

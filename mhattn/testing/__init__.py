@@ -4,8 +4,9 @@
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
 - `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
-- `formula` and `projections`, `heads`, `weights`, `numbers`, `precision`, `order`, `masks`,
-  `batches`, `caches`: the checks.
+- `computed`, `mistakes`: the formula, right or with one thing otherwise, and its name.
+- `formula` with `projections` and `products`, `heads`, `weights`, `numbers`, `precision`, `order`,
+  `masks`, `batches`, `caches`: the checks.
 
 It needs torch alone. As a command:
 ``python -m mhattn.testing package.module:Layer --embed-dim 64``.

@@ -31,6 +31,12 @@ def garbage(subject: Subject, inputs: list[Tensor], real: Tensor) -> list[Tensor
     return subject.three([torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)])
 
 
+def counted(subject: Subject, real: Tensor) -> Tensor:
+    """The outputs that padding may not move: those of real tokens, or of learned queries all."""
+    outputs = subject.calls.outputs
+    return torch.ones(len(real), outputs, dtype=torch.bool).to(real) if outputs else real
+
+
 @check("padding", "masks-in-practice/#padding")
 def padding(subject: Subject) -> Found:
     """Padding has no influence on real tokens, and real tokens keep theirs."""
@@ -54,11 +60,12 @@ def _replaced(
     real = real if side == "right" else real.flip(-1)
     one = subject(*inputs, padding=real, **options).output
     other = subject(*garbage(subject, inputs, real), padding=real, **options).output
-    moved = torch.where(real, apart(subject, one, other), 0)
+    kept = counted(subject, real)
+    moved = torch.where(kept, apart(subject, one, other), 0)
     if not moved.max() <= subject.tolerance:
         b, i = pair(moved == moved.max())
         without = subject(*inputs, **options).output
-        plain = torch.where(real, apart(subject, without, one), 0).max()
+        plain = torch.where(kept, apart(subject, without, one), 0).max()
         got = f"output {i} of sequence {b} moved by {said(moved.max().item())}"
         got += "; the padding mask changes nothing" if plain <= subject.tolerance else ""
         did = f"in {mode}, the padding on the {side} was replaced"
@@ -70,12 +77,13 @@ def _kept(subject: Subject, options: dict[str, Any]) -> Found:
     moved = influence(subject, inputs, padding=real, where=subject.where, size=2.0, **options)
     is_causal = bool(options) or subject.calls.causal is True
     seen = allowed(subject, 7, 7, is_causal=is_causal).to(real.device)
-    late = real[:, :, None] & ~seen & (moved > subject.tolerance)
+    kept = counted(subject, real)[:, :, None]
+    late = kept & ~seen & (moved > subject.tolerance)
     if late.any():
         b, i, j = pair(late)
         did, got = f"padding and causal, token {j} was replaced", f"output {i} moved"
         yield Finding("padding", did, got, "both hold: later tokens stay hidden", f"sequence {b}")
-    blind = real[:, None] & real[:, :, None] & seen & (moved < 1e-7)
+    blind = real[:, None] & kept & seen & (moved < 1e-7)
     if blind.any():
         b, i, j = pair(blind)
         did, got = f"real token {j} was replaced", f"real output {i} did not move"
@@ -89,7 +97,9 @@ def _alone(subject: Subject) -> Found:
     for b, length in enumerate(LENGTHS):
         short = subject.three([x[b : b + 1, ..., :length, :] for x in inputs])
         alone = subject(*short).output
-        gap = apart(subject, alone, whole[b : b + 1, ..., :length, :]).max().item()
+        kept = whole[b : b + 1]
+        kept = kept if subject.calls.outputs else kept[..., :length, :]
+        gap = apart(subject, alone, kept).max().item()
         if not gap <= subject.tolerance:
             did, got = f"sequence {b} alone, and padded", f"real outputs differ by {said(gap)}"
             yield Finding("padding", did, got, "the same to rounding")
@@ -121,7 +131,7 @@ def padding_gradient(subject: Subject) -> Found:
     need(output.requires_grad, "gives no gradients")
     tokens = output.transpose(1, 2) if subject.is_heads else output
     # A loss of real tokens only: what gradient padding gets has come through attention.
-    tokens[real].square().sum().backward()
+    tokens[counted(subject, real)].square().sum().backward()
     for name, x in zip(("query", "key", "value"), leaves, strict=True):
         grad = x.grad if x.grad is not None else torch.zeros_like(x)
         at = (grad.transpose(1, 2) if subject.is_heads else grad)[~real]
@@ -137,6 +147,7 @@ def packing(subject: Subject) -> Found:
     """Documents packed in one row don't see each other, and each is as it is alone."""
     c = subject.calls
     need(c.documents, "takes no document numbers")
+    need(not c.seen, "seen is told of one text")
     # Other borders in each row: a layer that takes the first row's for all is found.
     rows = [[0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 0, 1, 1, 1, 2, 2, 2, 2], [0] * 9]
     number = torch.tensor(rows, device=c.device)

@@ -5,12 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhattn.testing.probes import apart, pair, said
+from mhattn.testing.probes import allowed, apart, pair, said
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Skip, Subject
 
 __all__: list[str] = []
+
+RELATIVE = ("rotary", "alibi", "relative")
 
 
 def steps(
@@ -40,6 +42,7 @@ def cache(subject: Subject) -> Found:
     """A text in pieces, with a cache, gives the outputs of the whole text."""
     c = subject.calls
     need(c.cache and not subject.is_heads, "takes no cache")
+    need(not _sees_later(subject), "seen: a query sees keys that come later")
     asked = subject.usual
     # Three windows long: a cache that drops keys has to do it more than once.
     length = 9 if not c.window else 3 * c.window + 2
@@ -80,6 +83,12 @@ def cache(subject: Subject) -> Found:
         )
 
 
+def _sees_later(subject: Subject) -> bool:
+    """Whether a pattern that was said lets a query see later keys, which no cache can have."""
+    seen = allowed(subject, 9, 9, is_causal=bool(subject.calls.causal))
+    return bool(subject.calls.seen and seen.triu(1).any())
+
+
 def _cropped(cache: Any, length: int, seen: int) -> None:
     """Crop to a length; some caches want how many tokens go, as a negative number."""
     try:
@@ -96,7 +105,7 @@ def cache_crop(subject: Subject) -> Found:
     """After cropping, a cache continues as if the dropped tokens had never come."""
     c = subject.calls
     need(c.cache and not subject.is_heads, "takes no cache")
-    need(not c.window, "the layer has a window")
+    need(not c.window and not c.seen, "the layer has a window, or seen")
     x, other = subject.draw(9, seed=8)[0], subject.draw(9, seed=10)[0]
     _, first = steps(subject, x, (1,), subject.new_cache())
     need(first is not None, "no cache comes back: say new_cache")
@@ -135,7 +144,7 @@ def _twice(subject: Subject, x: Tensor, full: Tensor) -> Found:
 def relative(subject: Subject) -> Found:
     """Where a text begins changes nothing, if positions are relative."""
     c = subject.calls
-    need(c.positions in ("rotary", "relative"), "no relative positions are declared")
+    need(c.positions in RELATIVE, "no relative positions are declared")
     need(c.position_ids, "takes no positions")
     x = subject.draw(6, seed=11)
     asked = subject.usual
@@ -193,7 +202,7 @@ def _own_positions(subject: Subject, x: list[Tensor], at: Tensor, one: Tensor) -
 def positions_half(subject: Subject) -> Found:
     """In half precision, far positions are as exact as near ones."""
     c = subject.calls
-    need(c.positions in ("rotary", "relative"), "no relative positions are declared")
+    need(c.positions in RELATIVE, "no relative positions are declared")
     need(c.position_ids, "takes no positions")
     half = subject.in_dtype(torch.bfloat16)
     x = half.draw(6, seed=11)

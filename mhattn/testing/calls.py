@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
@@ -60,34 +61,43 @@ class Calls:
         head_dim: width of a head. Default: ``embed_dim / num_heads``.
         form: ``"layer"``, ``(B, L, E)`` in and out, or ``"heads"``, a function of ``(B, H, L, D)``.
         batch_first: whether a layer takes ``(B, L, E)``, or ``(L, B, E)``.
-        inputs: ``"x"`` one tensor, ``"qk"`` a sequence and a memory, ``"qkv"`` three.
+        inputs: ``"x"`` one tensor, ``"qk"`` a sequence and a memory, ``"qkv"`` three, in this
+            order or another, as ``"vkq"``.
+        outputs: number of outputs, if the layer has learned queries of its own. Default: one for
+            each query that it is given.
         causal: True always, False never, or the name of the argument that makes it so.
-        corner: ``"lower right"`` or ``"upper left"``, if queries are fewer than keys; None: any.
+        corner: ``"lower right"`` or ``"upper left"``, if queries are fewer than keys: they are the
+            last of the text, or the first; None: any.
         mask: name of the argument, ``(L, S)`` and what broadcasts; False: takes none.
         mask_true: what True means in it, ``"attend"`` or ``"ignore"``; ``"add"`` for floats.
         mask_heads: ``"B,H,L,S"`` or ``"B*H,L,S"``, if each head may have its own.
         padding: name of the argument, ``(B, S)``; False: takes none.
         padding_true: what True means in it, ``"attend"`` or ``"ignore"``.
         empty_rows: what a query that sees nothing may get: ``"finite"`` numbers, ``"zeros"``,
-            ``"any"``.
+            ``"any"``. Default: NaN in its own output is a note.
         weights: what to pass for weights to come back: a name, or a dictionary.
         cache: name of the argument. The layer returns ``(output, ..., cache)``, or changes it.
         new_cache: makes an empty cache. Default: None is passed.
         documents: name of the argument with each token's document, integers ``(B, L)``.
-        positions: ``"rotary"``, ``"relative"``, ``"absolute"``, or None: the layer adds none.
+        positions: ``"rotary"``, ``"alibi"``, ``"relative"``, ``"absolute"``, or None: the layer
+            adds none.
         position_ids: name of the argument with each token's position, integers ``(B, L)``.
-        rotary: ``"halves"`` or ``"interleaved"``, and the base.
+        rotary: ``"halves"`` or ``"interleaved"``, the base, and how many features of a head are
+            turned, the first ones, if not all.
         groups: how heads of keys and values are spread over those of the queries: ``"repeat"``,
             0 0 1 1, as PyTorch's ``enable_gqa``; ``"tile"``, 0 1 0 1.
         scale: what scores are multiplied by. Default: ``1 / sqrt(head_dim)``.
+        cap: soft cap of the scores: ``cap * tanh(scores / cap)``. Default: none.
         window: number of keys that a query sees, itself among them. Default: all.
+        seen: a function of two places, ``(i, j) -> bool``: whether query ``i`` may see key ``j``
+            where no mask is given, beside what ``causal`` and ``window`` hide. Default: it may.
         sinks: whether weights may sum to less than one.
         dtype: type of floats.
         device: where to run.
         seed: of the random inputs.
 
     Raises:
-        TypeError: dtype is no type of floats.
+        TypeError: dtype is no type of floats, or seen is no function.
         ValueError: an argument has a value that is not listed here.
 
     Examples:
@@ -102,6 +112,7 @@ class Calls:
     form: str | None = None
     batch_first: bool = True
     inputs: str | None = None
+    outputs: int | None = None
     causal: bool | str | None = None
     corner: str | None = "lower right"
     mask: str | bool | None = None
@@ -109,17 +120,19 @@ class Calls:
     mask_heads: str | None = None
     padding: str | bool | None = None
     padding_true: str = "ignore"
-    empty_rows: str = "finite"
+    empty_rows: str | None = None
     weights: str | bool | dict[str, Any] | None = None
     cache: str | bool | None = None
     new_cache: Callable[[], Any] | None = None
     documents: str | bool | None = None
     positions: str | None = None
     position_ids: str | bool | None = None
-    rotary: tuple[str, float] = ("halves", 10000.0)
+    rotary: tuple[str, float] | tuple[str, float, int] = ("halves", 10000.0)
     groups: str = "repeat"
     scale: float | None = None
+    cap: float | None = None
     window: int | None = None
+    seen: Callable[[int, int], bool] | None = None
     sinks: bool = False
     dtype: torch.dtype = torch.float32
     device: str | torch.device = "cpu"
@@ -128,27 +141,40 @@ class Calls:
     def __post_init__(self) -> None:
         allowed = {
             "form": (None, "layer", "heads"),
-            "inputs": (None, "x", "qk", "qkv"),
+            "inputs": (None, "x", "qk", *map("".join, itertools.permutations("qkv"))),
             "corner": (None, "lower right", "upper left"),
             "mask_true": ("attend", "ignore", "add"),
             "padding_true": ("attend", "ignore"),
             "mask_heads": (None, "B,H,L,S", "B*H,L,S"),
-            "empty_rows": ("finite", "zeros", "any"),
+            "empty_rows": (None, "finite", "zeros", "any"),
             "groups": ("repeat", "tile"),
-            "positions": (None, "rotary", "relative", "absolute"),
+            "positions": (None, "rotary", "alibi", "relative", "absolute"),
         }
         for name, values in allowed.items():
             if (value := getattr(self, name)) not in values:
                 said = ", ".join(map(repr, values))
                 raise ValueError(f"{name} must be one of {said}, got {value!r}")
-        for name in ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "window"):
+        for name in ("embed_dim", "num_heads", "num_kv_heads", "head_dim", "window", "outputs"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if self.rotary[0] not in ("halves", "interleaved"):
-            raise ValueError(f"rotary must begin with halves or interleaved, got {self.rotary!r}")
+        if self.cap is not None and not self.cap > 0:
+            raise ValueError(f"cap must be a positive number, got {self.cap!r}")
+        self._check_rotary()
+        if self.seen is not None and not callable(self.seen):
+            raise TypeError(f"seen must be a function of two places, got {self.seen!r}")
         if not self.dtype.is_floating_point:
             raise TypeError(f"dtype must be a type of floats, got {self.dtype}")
+
+    def _check_rotary(self) -> None:
+        if len(self.rotary) not in (2, 3) or self.rotary[0] not in ("halves", "interleaved"):
+            raise ValueError(
+                "rotary must be (layout, base) or (layout, base, features), with the layout halves "
+                f"or interleaved, got {self.rotary!r}"
+            )
+        turned = self.rotary[2] if len(self.rotary) == 3 else 2
+        if not isinstance(turned, int) or turned < 2 or turned % 2:
+            raise ValueError(f"rotary must turn an even number of features, got {self.rotary!r}")
 
 
 KNOWN: list[tuple[Any, dict[str, Any]]] = [
@@ -231,12 +257,32 @@ def describe(layer: Callable[..., Any], calls: Calls, said: set[str]) -> Calls:
         if given[name] is None:
             given[name] = next((option for option in usual if option in takes), False)
     _check_names(layer, takes, {name: given[name] for name in NAMES if name in said})
-    if given["inputs"] is None:
-        first = required[:3]
-        many = len(first) == 3 or takes[1:3] == ["key", "value"] or takes[1:3] == ["k", "v"]
-        two = takes[1:2] and takes[1] in ("memory", "context", "kv", "encoder_hidden_states")
-        given["inputs"] = "qkv" if many or given["form"] == "heads" else "qk" if two else "x"
+    given["inputs"] = given["inputs"] or _inputs(takes, required, given["form"])
+    if given["outputs"] and given["inputs"] != "x":
+        raise ValueError(
+            "outputs is for layers of one sequence, inputs='x'; got "
+            f"outputs={given['outputs']} and inputs={given['inputs']!r}"
+        )
     return Calls(**given)
+
+
+ROLES = {"q": ("q", "query", "queries"), "k": ("k", "key", "keys"), "v": ("v", "value", "values")}
+
+
+def _inputs(takes: list[str], required: list[str], form: str) -> str:
+    """Which tensors a layer takes first, from the names of its arguments."""
+    three = [_role(name) for name in takes[:3]]
+    if set(three) == set("qkv"):  # some take values first
+        return "".join(map(str, three))
+    if len(required) >= 3 or takes[1:3] in (["key", "value"], ["k", "v"]) or form == "heads":
+        return "qkv"
+    two = takes[1:2] and takes[1] in ("memory", "context", "kv", "encoder_hidden_states")
+    return "qk" if two else "x"
+
+
+def _role(name: str) -> str | None:
+    """Which of queries, keys and values an argument's name says."""
+    return next((letter for letter, names in ROLES.items() if name in names), None)
 
 
 def _known(layer: Callable[..., Any]) -> dict[str, Any]:

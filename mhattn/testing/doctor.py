@@ -22,10 +22,10 @@ from mhattn.testing import (
 from mhattn.testing.adapted import Adapted
 from mhattn.testing.adapters import adapt, kind_of
 from mhattn.testing.calls import Calls, assumed
-from mhattn.testing.formula import KNOWN
+from mhattn.testing.formula import KNOWN, UNKNOWN
 from mhattn.testing.registry import CHECKS, PAGES, Check
 from mhattn.testing.report import Finding, Report
-from mhattn.testing.subject import Skip, Subject
+from mhattn.testing.subject import Skip, Subject, is_of_layer
 
 __all__ = ["assert_attention", "check_attention"]
 
@@ -55,12 +55,14 @@ def check_attention(
     Args:
         layer: a module, ``(B, L, E)`` in and out, or a function of queries, keys and values,
             ``(B, H, L, D)``.
-        only: names of checks. Default: all that apply.
+        only: names of checks. Default: all that apply; then a formula that isn't known is a note
+            where nothing else is wrong, and no mistake is known that gives the layer's output.
         **how: what `Calls` lists:
 
             - ``embed_dim``, ``num_heads``, ``num_kv_heads``, ``head_dim``: sizes.
             - ``form``: ``"layer"`` or ``"heads"``; ``batch_first``; ``inputs``: ``"x"`` one tensor,
-              ``"qk"`` a sequence and a memory, ``"qkv"`` three.
+              ``"qk"`` a sequence and a memory, ``"qkv"`` three; ``outputs``: how many, if queries
+              are learned.
             - ``causal``: True always, False never, or the argument's name; ``corner``:
               ``"lower right"`` or ``"upper left"``, if queries are fewer than keys.
             - ``mask``, ``padding``: names of arguments; ``mask_true``, ``padding_true``:
@@ -70,11 +72,13 @@ def check_attention(
             - ``cache``: the argument's name; ``new_cache``: a function that makes an empty one.
               The layer returns ``(output, ..., cache)``, or changes an object.
             - ``documents``, ``position_ids``: names of arguments, ``(B, L)``.
-            - ``positions``: ``"rotary"``, ``"relative"`` or ``"absolute"``; ``rotary``:
-              ``("halves", base)`` or ``("interleaved", base)``.
-            - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``; ``window`` (keys that a query sees,
-              itself among them); ``sinks`` (rows sum to less than one); ``dtype``, ``device``,
-              ``seed``.
+            - ``positions``: ``"rotary"``, ``"alibi"``, ``"relative"`` or ``"absolute"``;
+              ``rotary``: ``("halves", base)`` or ``("interleaved", base)``, and the number of
+              features that are turned, if not all.
+            - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``; ``cap`` (of soft-capped scores);
+              ``window`` (keys that a query sees, itself among them); ``seen`` (``(i, j) -> bool``,
+              whether query ``i`` may see key ``j``); ``sinks`` (rows sum to less than one);
+              ``dtype``, ``device``, ``seed``.
 
     Returns:
         A `Report`: ``report.ok``, ``report.findings``, ``report.assumed``, and as text a table.
@@ -107,9 +111,28 @@ def check_attention(
             layer = adapt(layer)
         subject = Subject.of(layer, Calls(**how), set(how))
         _first_call(subject, set(how))
+        subject.calls = _with_outputs(subject)
         report = _examined(subject, names)
+        if only is None and not (isinstance(subject.layer, Adapted) or set(how) & SAYS_FORMULA):
+            _not_accused(report)
     report.assumed = assumed(subject.layer, subject.calls, set(how))
     return report
+
+
+# Whoever says one of these says which formula it is; then another one is a mistake.
+SAYS_FORMULA = {"scale", "cap", "positions", "rotary", "groups"}
+MAYBE_MEANT = (
+    "; all else is right: if another formula is meant, this is no mistake; what may explain it: "
+    "positions, rotary, scale, cap, groups"
+)
+
+
+def _not_accused(report: Report) -> None:
+    """Where behaviour is right and no known mistake fits, another formula is no mistake."""
+    if [UNKNOWN in error.got for error in report.errors] == [True]:
+        at = report.findings.index(report.errors[0])
+        strange = report.findings[at]
+        report.findings[at] = replace(strange, got=strange.got + MAYBE_MEANT, level="note")
 
 
 def _first_call(subject: Subject, said: set[str]) -> None:
@@ -131,6 +154,21 @@ def _first_call(subject: Subject, said: set[str]) -> None:
         raise ValueError(text) from None
 
 
+def _with_outputs(subject: Subject) -> Calls:
+    """How a layer is called; one with as many outputs for any text may have learned its queries."""
+    c = subject.calls
+    if c.outputs is None and c.inputs == "x" and isinstance(subject.layer, nn.Module):
+        wide = [p for p in subject.layer.parameters() if p.shape[-1:] == (c.embed_dim,)]
+        with contextlib.suppress(Exception):  # the check of lengths says it
+            counts = {subject(*subject.draw(length)).output.shape[1:2] for length in (1, 5, 8)}
+            if len(counts) == 1 and counts <= {p.shape[-2:-1] for p in wide}:
+                c = replace(c, outputs=counts.pop()[0])
+    if c.outputs is None:
+        return c
+    # Its queries have no places in the text: a mask of pairs and an order of time mean nothing.
+    return replace(c, mask=False, causal=False, cache=False, documents=False, position_ids=False)
+
+
 def _examined(subject: Subject, names: list[str]) -> Report:
     layer = subject.layer.layer if isinstance(subject.layer, Adapted) else subject.layer
     name = (
@@ -139,10 +177,14 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         else getattr(layer, "__name__", repr(layer))
     )
     report = Report(name)
-    with contextlib.suppress(Skip):
+    with contextlib.suppress(Exception):
         # Before all checks, as many of them ask which form of mask a layer takes.
         masks.try_forms(subject)
-    if "past" in names and (unsaid := order.unsaid(subject)):
+    unsaid = None
+    if "past" in names:
+        with contextlib.suppress(Exception):  # where a check can't look, it says so itself
+            unsaid = order.unsaid(subject)
+    if unsaid:
         report.findings.append(replace(unsaid, page=PAGES[unsaid.check]))
         subject.calls = replace(subject.calls, causal=True)  # the rest is examined as it is
     rooms = [room.__name__ for room in ROOMS]
@@ -162,9 +204,11 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         # What two checks run into is told once.
         known = {(each.check, each.level) for each in report.findings}
         report.findings += [each for each in found if (each.check, each.level) not in known]
-    # First what names the mistake: all else may follow from it.
+    # First what names the mistake: all else may follow from it. A note is no mistake.
     named = (KNOWN, order.UNSAID)
-    report.findings.sort(key=lambda each: not any(name in each.got for name in named))
+    report.findings.sort(
+        key=lambda each: each.level == "note" or not any(name in each.got for name in named)
+    )
     return report
 
 
@@ -182,9 +226,11 @@ def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     except Skip as why:
         return found, "" if found else str(why)
     except Exception as error:
-        # A call that a right layer takes has failed: that is a finding, and the other checks go on.
         lines = str(error).strip().splitlines() or [""]
         said = f"{type(error).__name__}: {lines[0]}"[:200]
+        if not is_of_layer(error):
+            return found, "" if found else f"the check itself failed: {said}"
+        # A call that a right layer takes has failed: that is a finding, and the other checks go on.
         found.append(Finding(check.name, check.says, said, "no error", page=check.page))
     finally:
         subject.train(False)

@@ -37,7 +37,7 @@ def readings(subject: Subject, inputs: list[Tensor]) -> list[Reading]:
     wide = {"q": subject.heads, "k": subject.kv_heads, "v": subject.kv_heads}
     if all(len(named[letter]) == n * subject.dim for letter, n in wide.items()):
         three = {id(module) for places in named.values() for module, _ in places}
-        return [Reading(named, _output(subject, calls, three))]
+        return [Reading(named, _output(subject, inputs, calls, three))]
     found = [call for call in calls if call[3].shape[-1] == sum(wide.values()) * subject.dim]
     need(len(found) == 1, "its queries, keys and values aren't found")
     places = _places(found[0])
@@ -45,7 +45,7 @@ def readings(subject: Subject, inputs: list[Tensor]) -> list[Reading]:
     # of.
     index = torch.arange(len(places))[None, None]
     cut = [[part.flatten().tolist() for part in three] for three in fused(subject, index)]
-    out = _output(subject, calls, {id(found[0][1])})
+    out = _output(subject, inputs, calls, {id(found[0][1])})
     return [
         Reading({r: [places[i] for i in part] for r, part in zip("qkv", three, strict=True)}, out)
         for three in cut
@@ -56,7 +56,9 @@ def _places(call: Call) -> list[Place]:
     return [(call[1], column) for column in range(call[3].shape[-1])]
 
 
-def _output(subject: Subject, calls: list[Call], three: set[int]) -> nn.Module | None:
+def _output(
+    subject: Subject, inputs: list[Tensor], calls: list[Call], three: set[int]
+) -> nn.Module | None:
     """The output matrix: the only other map; None: heads are what the layer returns."""
     others = [call for call in calls if id(call[1]) not in three]
     width = subject.heads * subject.dim
@@ -66,7 +68,25 @@ def _output(subject: Subject, calls: list[Call], three: set[int]) -> nn.Module |
         need(not _bare(subject, calls), "its output matrix isn't found")
         return None
     need(others[-1][2].shape[-1] == width, "its output matrix isn't found")
-    return others[-1][1]
+    return _norm_before(subject, inputs, others[-1][2]) or others[-1][1]
+
+
+def _norm_before(subject: Subject, inputs: list[Tensor], given: Tensor) -> nn.Module | None:
+    """A norm of all heads in front of the output matrix: heads lie apart before it alone."""
+    norms: list[nn.Module] = []
+
+    def note(norm: nn.Module, _: Any, normed: Tensor) -> None:
+        norms.extend([norm] if normed.shape == given.shape and torch.equal(normed, given) else [])
+
+    layer = cast(nn.Module, subject.layer)
+    named = [each for each in layer.modules() if "norm" in type(each).__name__.lower()]
+    handles = [norm.register_forward_hook(note) for norm in named]
+    try:
+        subject(*inputs, **subject.usual)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return norms[-1] if norms else None
 
 
 def _bare(subject: Subject, calls: list[Call]) -> bool:

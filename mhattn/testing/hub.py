@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mhattn.testing.adapted import Adapted, number, visible
-from mhattn.testing.rotations import Turns, rotary_of
+from mhattn.testing.rotations import Turns, rotary_of, turned_at
 
 __all__: list[str] = []
 
@@ -72,7 +72,6 @@ class OfTransformers(Adapted):
     def _tell(self) -> None:
         """What `check_attention` is told, and the same in words."""
         layer: Any = self.layer
-        config = layer.config
         heads = number(layer, "num_heads", "n_heads", "num_attention_heads", "n_head")
         groups = number(layer, "num_key_value_heads", "num_kv_heads") or heads
         if times := number(layer, "num_key_value_groups"):
@@ -98,24 +97,19 @@ class OfTransformers(Adapted):
             "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter),
             "cache": "cache" if cached else False,
             "new_cache": _new_cache if cached else None,
-            **self._positions(config).how(),
+            "cap": number(layer, "attn_logit_softcapping", kind=float),
+            **self._positions().how(),
         }
         self.assumed = list(self._words(cached))
 
-    def _positions(self, config: Any) -> Turns:
-        layer, capped = self.layer, "attn_logit_softcapping"
-        found = Turns()
+    def _positions(self) -> Turns:
+        layer, found = self.layer, Turns()
         if self.rotary is not None:
             found = Turns.of(self.rotary, layer)
         elif getattr(layer, "has_relative_attention_bias", False):
             found = Turns("relative", is_given=False)
         elif "position_ids" in self.takes and self.part == "self":
             found = Turns("relative")
-        # Capped scores have another formula. Positions that are called relative have none to
-        # compare with.
-        if getattr(layer, capped, None) or getattr(config, capped, None):
-            found = Turns("relative", is_given=found.is_given)
-            self.capped = True
         return found
 
     def _words(self, cached: bool) -> Iterator[str]:
@@ -138,8 +132,6 @@ class OfTransformers(Adapted):
             yield f"{self.names['cache']} is a DynamicCache"
         if self.contiguous:
             yield "tokens are contiguous: its Conv1D needs that"
-        if getattr(self, "capped", False):
-            yield "scores are capped: no formula"
 
     def forward(
         self,
@@ -180,7 +172,7 @@ class OfTransformers(Adapted):
             ids = torch.arange(before, before + x.shape[1], device=x.device)
         ids = (ids if ids.ndim == 2 else ids[None]).expand(x.shape[0], -1)
         if self.rotary is not None:
-            return {"position_embeddings": self.rotary(x, ids)}
+            return {"position_embeddings": turned_at(self.rotary, self.layer, x, ids)}
         return {"position_ids": ids} if "position_ids" in self.takes else {}
 
     def _form(self, seen: Tensor | None, x: Tensor) -> Tensor | None:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.probes import apart, said, spread
+from mhattn.testing.probes import allowed, apart, said, spread
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Subject
@@ -18,13 +18,11 @@ def shape(subject: Subject) -> Found:
     """The output has the shape, type and place of the queries, and is finite."""
     query, key, value = subject.draw(5, seed=1)
     found = subject(query, key, value).output
-    if found.shape != query.shape:
-        yield Finding(
-            "shape",
-            f"queries {tuple(query.shape)}",
-            f"output {tuple(found.shape)}",
-            "the same shape",
-        )
+    shape = list(query.shape)
+    shape[-2] = subject.calls.outputs or shape[-2]
+    if list(found.shape) != shape:
+        did, got = f"queries {tuple(query.shape)}", f"output {tuple(found.shape)}"
+        yield Finding("shape", did, got, f"the shape {tuple(shape)}")
     elif found.dtype != query.dtype or found.device != query.device:
         yield Finding(
             "shape",
@@ -248,9 +246,7 @@ def causal_shortcut(subject: Subject) -> Found:
         return
     if not c.mask or not subject.forms.get("mask"):
         return
-    mask = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril()
-    if c.window:
-        mask &= torch.ones_like(mask).triu(1 - c.window)
+    mask = allowed(subject, 6, 6).to(c.device)
     gap = apart(subject, other, subject(*inputs, mask=mask).output).max().item()
     if not gap <= subject.tolerance:
         yield Finding(

@@ -1,6 +1,6 @@
 """Checks of who sees whom without a mask: causal order, lengths, batches, other queries."""
 
-import copy
+import itertools
 
 import torch
 from torch import Tensor
@@ -17,7 +17,8 @@ UNSAID = "no output depends on a later token: the layer looks causal"
 
 def unsaid(subject: Subject) -> Finding | None:
     """A layer that is causal, and was not said to be."""
-    if subject.calls.causal is not False:
+    c = subject.calls
+    if c.causal is not False or c.seen or c.outputs:
         return None
     inputs = subject.draw(5, seed=1)
     moved = influence(subject, inputs, where=subject.where, size=2.0)
@@ -74,10 +75,13 @@ def past(subject: Subject) -> Found:
                 yield Finding("past", did, got, f"query {i} sees key {j}", f"sequence {b}, {case}")
                 return
             far = ~seen & (moved > subject.tolerance)
-            if subject.calls.window and far.any():
+            if not subject.is_heads:
+                far &= ~torch.eye(*seen.shape, dtype=torch.bool, device=far.device)  # its own query
+            if (subject.calls.window or subject.calls.seen) and far.any():
                 b, i, j = pair(far)
                 did, got = f"token {j} was replaced", f"output {i} moved"
                 what = f"a window of {subject.calls.window} keys ends before it"
+                what = f"seen({i}, {j}) is False" if subject.calls.seen else what
                 yield Finding("past", did, got, what, f"sequence {b}, {case}")
                 return
 
@@ -133,24 +137,31 @@ def lengths(subject: Subject) -> Found:
             if not refused:
                 return
             continue
-        if found.shape[-2] != each[0]:
+        if found.shape[-2] != (number := subject.calls.outputs or each[0]):
             got = f"{found.shape[-2]} outputs"
-            yield Finding("lengths", did, got, f"{each[0]} outputs")
+            yield Finding("lengths", did, got, f"{number} outputs")
             return
     if not isinstance(subject.layer, torch.nn.Module):
         return
-    for options in subject.ways:
-        # A copy that has never been called: a table or a mask that a call leaves behind shows
-        # beside it.
-        fresh = copy.deepcopy(subject.layer)
-        for length in (6, 6, 9, 3, 9, 6):
-            inputs = subject.draw(length, batch=2, seed=length)
-            alone = Subject(copy.deepcopy(fresh), subject.calls, subject.forms)
-            one, other = alone(*inputs, **options).output, subject(*inputs, **options).output
+    yield from _kept(subject)
+
+
+def _kept(subject: Subject) -> Found:
+    """Calls of several lengths, beside a copy that has never been called.
+
+    A table, a mask or keys show that a call has left behind. Tokens are others each time, also
+    where lengths are the same; some layers keep what they have computed without gradients alone.
+    """
+    for options, grads in itertools.product(subject.ways, (True, False)):
+        for seed, length in enumerate((6, 6, 9, 3, 9, 6)):
+            inputs = subject.draw(length, batch=2, seed=30 + seed)
+            with torch.set_grad_enabled(grads):
+                one = subject.fresh()(*inputs, **options).output
+                other = subject(*inputs, **options).output
             gap = apart(subject, one, other).max().item()
             if not gap <= subject.tolerance:
                 did = f"length {length} after other lengths, and in a fresh copy"
-                got = f"outputs differ by {said(gap)} of their usual size"
+                got = f"it depends on an earlier call: outputs differ by {said(gap)}"
                 yield Finding("lengths", did, got, "a call knows nothing of earlier ones")
                 return
 
@@ -194,14 +205,15 @@ def order(subject: Subject) -> Found:
     """Without positions, tokens in another order give the same outputs in that order."""
     c = subject.calls
     need(not c.positions, "the layer has positions")
-    need(not c.window, "the layer has a window")
+    need(not c.window and not c.seen, "the layer has a window, or seen")
     shuffled = torch.randperm(6, generator=torch.Generator().manual_seed(0))
     inputs = subject.draw(6, seed=4)
     if c.causal is True:
         # Of a causal layer, the last output alone sees all tokens: its own token keeps its place.
         shuffled = torch.cat([shuffled[shuffled != 5], torch.tensor([5])])
     moved = subject.three([x[..., shuffled, :] for x in inputs])
-    one, other = subject(*inputs).output[..., shuffled, :], subject(*moved).output
+    one, other = subject(*inputs).output, subject(*moved).output
+    one = one if c.outputs else one[..., shuffled, :]
     gap = apart(subject, one, other)[:, -1 if c.causal is True else slice(None)].max().item()
     if not gap <= subject.tolerance:
         yield Finding(

@@ -95,10 +95,15 @@ def causal(subject: Subject) -> bool:
 def allowed(
     subject: Subject, rows: int, columns: int, corner: str | None = None, is_causal: bool = True
 ) -> Tensor:
-    """Who may see whom, ``(L, S)``, under the layer's causal mask and window."""
+    """Who may see whom, ``(L, S)``, under the layer's causal mask, window and pattern."""
+    if subject.calls.outputs:
+        return torch.ones(subject.calls.outputs, columns, dtype=torch.bool)
     late = columns - rows if (corner or subject.calls.corner) != "upper left" else 0
     far = torch.arange(rows)[:, None] + late - torch.arange(columns)
     seen = torch.ones(rows, columns, dtype=torch.bool)
+    if pattern := subject.calls.seen:
+        sees = [[pattern(i + late, j) for j in range(columns)] for i in range(rows)]
+        seen = torch.tensor(sees, dtype=torch.bool)
     if is_causal:
         seen &= far >= 0
     if subject.calls.window and is_causal:

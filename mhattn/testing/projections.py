@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -35,6 +35,8 @@ class Parts:
     three: list[Tensor]
     out: Map = same
     is_flat: bool = True
+    norms: tuple[Map, Map] = (same, same)  # of queries and keys of a head that are turned already
+    sinks: Tensor | None = None  # a score for each head, of a key without a value
 
     @property
     def q(self) -> Tensor:
@@ -76,13 +78,32 @@ def traced(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> lis
 
 
 def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> Iterator[Parts]:
-    """Ways to read a layer's own matrices; one of them must fit."""
-    layer, missing = cast(nn.Module, subject.layer), "its projections aren't found"
+    """Ways to read a layer's own parts; one of them must fit."""
+    layer = cast(nn.Module, subject.layer)
     if isinstance(layer, nn.MultiheadAttention):
         yield _of_torch(layer, inputs)
         return
+    norms, sinks = _norms(subject, inputs, asked), _sinks(subject)
+    known = {id(p) for norm in norms.values() for p in norm.module.parameters()}
+    for parts in _projected(subject, inputs, asked, known | {id(sinks)}):
+        parts = parts if sinks is None else replace(parts, sinks=sinks.detach())
+        if subject.calls.positions == "rotary" and {norm.width for norm in norms.values()} == {
+            subject.dim
+        }:
+            # Most layers norm before they turn, some behind it; nothing but the output tells.
+            late = norms.get("q", same), norms.get("k", same)
+            yield replace(parts, norms=late)
+        three = zip("qkv", parts.three, strict=True)
+        yield replace(parts, three=[norms.get(letter, same)(x) for letter, x in three])
+
+
+def _projected(
+    subject: Subject, inputs: list[Tensor], asked: dict[str, Any], known: set[int]
+) -> Iterator[Parts]:
+    """Ways to read a layer's matrices; what is known is none of them."""
+    layer, missing = cast(nn.Module, subject.layer), "its projections aren't found"
     calls = traced(subject, inputs, asked)
-    known = {id(p) for _, module, _, _ in calls for p in module.parameters()}
+    known = known | {id(p) for _, module, _, _ in calls for p in module.parameters()}
     loose = [(n, p) for n, p in layer.named_parameters() if id(p) not in known]
     if (loose and not calls) or len([n for n, p in loose if p.ndim > 1 and role(n)]) >= 3:
         yield from _of_parameters(inputs, loose, calls)
@@ -99,7 +120,7 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
     # What reads something else is the output's matrix. With two of these there is a gate or a
     # latent, for which no formula is known here.
     need(first and len({id(module) for module in last}) <= 1, missing)
-    out = last_of or (_applied(last[0]) if last else same)
+    out = last_of or (Applied(last[0]) if last else same)
     given = [*inputs[:2], inputs[1]] if subject.calls.inputs == "qk" else inputs
     named = {
         r: [call[1](x).detach() for call in first if role(call[0]) == r]
@@ -119,6 +140,47 @@ def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) ->
         raise Skip(missing)
 
 
+@dataclass(frozen=True)
+class Norm:
+    """A module that norms queries, keys or values, as many features at once as in its call."""
+
+    module: nn.Module
+    width: int
+    dtype: torch.dtype
+
+    def __call__(self, x: Tensor) -> Tensor:
+        heads = x.to(self.dtype).unflatten(-1, (-1, self.width))
+        return cast(Tensor, self.module(heads)).detach().double().flatten(-2)
+
+
+def _norms(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> dict[str, Norm]:
+    """The norms of queries, keys and values, by the names of their modules."""
+    norms: dict[str, Norm] = {}
+
+    def note(letter: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        return lambda m, i, o: norms.update({letter: Norm(m, i[0].shape[-1], i[0].dtype)})
+
+    handles = [
+        module.register_forward_hook(note(letter))
+        for name, module in cast(nn.Module, subject.layer).named_modules()
+        if (letter := role(name.rpartition(".")[2])) and "norm" in type(module).__name__.lower()
+    ]
+    try:
+        if handles:
+            subject(*inputs, **asked)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return norms
+
+
+def _sinks(subject: Subject) -> nn.Parameter | None:
+    """A parameter with a number for each head, whose name says that it is for sinks."""
+    named = cast(nn.Module, subject.layer).named_parameters()
+    fits = [p for name, p in named if "sink" in name and p.shape == (subject.heads,)]
+    return fits[0] if len(fits) == 1 else None
+
+
 def _loose_output(subject: Subject, loose: dict[str, nn.Parameter]) -> Map | None:
     """The output matrix, if its module wasn't called and nothing else is left over."""
     weights = [p for p in loose.values() if p.ndim == 2]
@@ -126,7 +188,7 @@ def _loose_output(subject: Subject, loose: dict[str, nn.Parameter]) -> Map | Non
     if len(weights) != 1 or len(owners) != 1 or len(loose) > 2 or "" in owners:
         return None
     module = cast(nn.Module, subject.layer).get_submodule(owners.pop())
-    return _applied(module) if isinstance(module, nn.Linear) else None
+    return Applied(module) if isinstance(module, nn.Linear) else None
 
 
 def _equal(x: Tensor, y: Tensor) -> bool:
@@ -137,9 +199,19 @@ def _exchanged(x: Tensor) -> Tensor:
     return x.transpose(0, 1)
 
 
-def _applied(module: nn.Module) -> Map:
-    weight = cast(Tensor, module.weight)
-    return lambda x: cast(Tensor, module(x.to(weight.dtype))).detach().double()
+@dataclass(frozen=True)
+class Applied:
+    """A module on what is mixed, in its own type of floats; or with its matrix transposed."""
+
+    module: nn.Module
+    is_transposed: bool = False
+
+    def __call__(self, x: Tensor) -> Tensor:
+        weight, bias = cast(Tensor, self.module.weight), getattr(self.module, "bias", None)
+        x = x.to(weight.dtype)
+        if self.is_transposed:
+            return F.linear(x, weight.T, bias).detach().double()
+        return cast(Tensor, self.module(x)).detach().double()
 
 
 def fused(subject: Subject, first: Tensor, both: Tensor | None = None) -> Iterator[list[Tensor]]:
@@ -165,7 +237,7 @@ def _of_torch(layer: nn.MultiheadAttention, inputs: list[Tensor]) -> Parts:
     matrices = apart if fused is None else fused.chunk(3)
     biases = (None,) * 3 if bias is None else bias.chunk(3)
     three = zip(inputs, matrices, biases, strict=True)
-    return Parts([F.linear(x, w, b).detach() for x, w, b in three], _applied(layer.out_proj))
+    return Parts([F.linear(x, w, b).detach() for x, w, b in three], Applied(layer.out_proj))
 
 
 def _times(x: Tensor, w: Tensor, turned: bool) -> Tensor:
@@ -203,5 +275,5 @@ def _of_parameters(
             ]
         except RuntimeError:
             continue
-        out = _applied(calls[0][1]) if calls else same
+        out = Applied(calls[0][1]) if calls else same
         yield Parts(three, _by_matrix(last[0].flatten(0, -2), turned, added) if last else out)

@@ -33,6 +33,16 @@ def rotary_of(layer: nn.Module) -> nn.Module:
     raise ValueError(f"rotary must be given: no class of positions was found beside {name}")
 
 
+def turned_at(rotary: nn.Module, layer: nn.Module, x: Tensor, ids: Tensor) -> Any:
+    """The cosines and sines of a layer's tokens; some models have others for each kind of layer."""
+    asked: dict[str, Any] = {}
+    if "layer_type" in inspect.signature(rotary.forward).parameters:
+        kinds = getattr(getattr(layer, "config", None), "layer_types", None)
+        at = getattr(layer, "layer_idx", None) or 0
+        asked["layer_type"] = getattr(layer, "layer_type", None) or (kinds and kinds[at])
+    return rotary(x, ids, **asked)
+
+
 def _shared(one: str, other: str) -> int:
     """How many letters two names have in common at their beginning."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(one))
@@ -61,7 +71,8 @@ class Turns:
         """Layout and base, from the angles at position 1; relative where no base fits."""
         dim = getattr(layer, "head_dim", None) or getattr(layer, "head_size", None)
         try:
-            found = rotary(torch.zeros(1, 1, 8), torch.ones(1, 1, dtype=torch.long))
+            one = torch.ones(1, 1, dtype=torch.long)
+            found = turned_at(rotary, layer, torch.zeros(1, 1, 8), one)
             cos, sin = (x.detach().double().flatten() for x in found)
         except Exception:  # another form than cosines and sines
             return cls("relative")

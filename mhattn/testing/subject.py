@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,32 @@ __all__: list[str] = []
 
 class Skip(Exception):
     """Why a check cannot be made on this layer."""
+
+
+def copied(layer: nn.Module) -> nn.Module:
+    """A copy of a module, with what it keeps of earlier calls cut off from their graphs.
+
+    `copy.deepcopy` refuses a tensor that has a graph, as a layer may keep it: keys of a memory.
+    """
+    known: dict[int, Any] = {}
+    for module in layer.modules():
+        for value in vars(module).values():
+            known |= {id(x): x.detach().clone() for x in _tensors(value) if not x.is_leaf}
+    return copy.deepcopy(layer, known)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors in what a module keeps, one by one."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _tensors(each)
+
+
+def is_of_layer(error: BaseException) -> bool:
+    """Whether the layer raised it, and not a check that made something of what it returned."""
+    return getattr(error, "of_layer", False)
 
 
 @dataclass
@@ -35,21 +61,29 @@ class Subject:
     layer: Callable[..., Any]
     calls: Calls
     forms: dict[str, str] = field(default_factory=dict)
+    uncalled: Callable[..., Any] | None = None  # as it was before the first call
 
     @classmethod
     def of(cls, layer: Callable[..., Any], calls: Calls, said: set[str]) -> "Subject":
         """Copy the layer if it is a module, so that the caller's own stays as it is."""
         calls = describe(layer, calls, said)
         if isinstance(layer, nn.Module):
-            layer = copy.deepcopy(layer).to(calls.device, calls.dtype).eval()
+            layer = copied(layer).to(calls.device, calls.dtype).eval()
+            return cls(layer, calls, uncalled=copied(layer))
         return cls(layer, calls)
+
+    def fresh(self) -> "Subject":
+        """The same layer, which nobody has called yet; a function, or another type, is itself."""
+        if not isinstance(self.uncalled, nn.Module):
+            return self
+        return Subject(copied(self.uncalled), self.calls, self.forms, self.uncalled)
 
     def in_dtype(self, dtype: torch.dtype) -> "Subject":
         """The same layer in another type of floats."""
-        layer = self.layer
-        if isinstance(layer, nn.Module):
-            layer = copy.deepcopy(layer).to(dtype)
-        return Subject(layer, replace(self.calls, dtype=dtype), self.forms)
+        other = self.fresh()
+        if isinstance(other.layer, nn.Module):
+            other.layer = other.layer.to(dtype)
+        return Subject(other.layer, replace(self.calls, dtype=dtype), self.forms)
 
     @property
     def is_heads(self) -> bool:
@@ -147,7 +181,12 @@ class Subject:
     def raw(self, *inputs: Tensor, **asked: Any) -> Any:
         """What the layer itself returns."""
         tensors, options = self.prepared(inputs, asked)
-        return self.layer(*tensors, **options)
+        try:
+            return self.layer(*tensors, **options)
+        except Exception as error:
+            # What a check makes of an answer may fail as well: that is no mistake of the layer.
+            error.of_layer = True  # type: ignore[attr-defined]
+            raise
 
     def prepared(
         self, inputs: tuple[Tensor, ...], asked: dict[str, Any]
@@ -160,8 +199,10 @@ class Subject:
             same = key is query
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
             key, value = (query, query) if same else (key, value)
-        tensors = {"x": (query,), "qk": (query, key), "qkv": (query, key, value)}[str(c.inputs)]
-        return tensors, self._options(asked)
+        if c.inputs == "x":
+            return (query,), self._options(asked)
+        given = {"q": query, "k": key, "v": value}
+        return tuple(given[letter] for letter in str(c.inputs)), self._options(asked)
 
     def _options(self, asked: dict[str, Any]) -> dict[str, Any]:
         c, options = self.calls, dict[str, Any]()

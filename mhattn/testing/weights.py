@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhattn.testing.formula import matching, runs
+from mhattn.testing.formula import compared, runs
 from mhattn.testing.masks import random_mask, try_forms
 from mhattn.testing.probes import apart, said, spread
 from mhattn.testing.registry import Found, check, need
@@ -20,6 +20,7 @@ def weights(subject: Subject) -> Found:
     """The weights returned sum to one, hide what is hidden, and give the output."""
     c = subject.calls
     need(c.weights, "returns no weights")
+    need(not c.outputs, "its queries are its own")
     for name, lengths, asked, seen in runs(subject):
         inputs = subject.draw(*lengths, seed=30)
         found = subject(*inputs, weights=True, **asked)
@@ -76,9 +77,9 @@ def _belongs(
         value = spread(inputs[2].double(), subject.heads, subject.calls.groups)
         gap, what = apart(subject, output, given @ value).max().item(), "weights times values"
     else:
-        reference, wrong = matching(subject)
+        reference, wrong = compared(subject)
         crossed = inputs[1] is not inputs[0]
-        if (subject.calls.positions == "rotary" and crossed) or list(wrong):
+        if (subject.calls.positions and crossed) or wrong:
             return
         right = reference(inputs, None if seen is None else seen.to(given.device), **asked)[1]
         right = right if given.ndim == 4 else right.mean(1)

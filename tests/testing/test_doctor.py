@@ -17,9 +17,10 @@ from mutants import MUTANTS
 from rights import RIGHT, WRONG
 from torch import nn
 
-from mhattn.testing import check_attention, formula
+from mhattn.testing import check_attention, mistakes
 from mhattn.testing.__main__ import made, main as main_of_command
 from mhattn.testing.calls import Calls
+from mhattn.testing.computed import Formula, Rotary, alibi_slopes
 from mhattn.testing.projections import Parts
 from mhattn.testing.registry import PAGES
 from mhattn.testing.subject import Subject
@@ -111,12 +112,15 @@ class Always(nn.Module):
 def test_every_named_mistake_leads_to_a_section_that_exists():
     layer = nn.MultiheadAttention(24, 3)
     subject = Subject.of(layer, Calls(), set())
-    parts = Parts([torch.zeros(2, 5, 24)] * 3)
-    for rotary in (None, ("halves", 1e4)):
-        for name, _ in formula.mistakes(formula.Formula(1.0, rotary=rotary), parts, subject):
-            assert any(name.startswith(each) for each in formula.SECTIONS), name
+    parts = Parts([torch.zeros(2, 5, 24)] * 3, sinks=torch.zeros(3))
+    kinds = {"rotary": Rotary("halves", 1e4)}, {"slopes": alibi_slopes(3)}, {}
+    for kind in kinds:
+        for name, _ in mistakes.mistakes(Formula(1.0, **kind), parts, subject):
+            assert mistakes.Named(name).page, name
+    for name in ("clip", "cap", "scale"):
+        assert mistakes.measured(name, 2.0, Formula(1.0)).page, name
     docs = Path(__file__).parents[2] / "docs" / "en"
-    for where in {*formula.SECTIONS.values(), *PAGES.values(), "mask-conventions/#alignment"}:
+    for where in {*mistakes.SECTIONS.values(), *PAGES.values(), "mask-conventions/#alignment"}:
         page, _, section = where.partition("/#")
         assert f"{{ #{section} }}" in (docs / f"{page}.md").read_text(), where
 

@@ -232,7 +232,7 @@ class WrongAxis(Attend):
         return super().hide(scores, seen)
 
 
-@broken("a row that sees nothing is NaN", "empty-rows")
+@broken("a row that sees nothing is NaN", "empty-rows", empty_rows="finite")
 class EmptyNaN(Attend):
     def weigh(self, scores):
         return self.softmax(scores)

@@ -143,7 +143,7 @@ class ReachedByGradients(Layer):
         return super().split_values(x)
 
 
-@broken("a sequence of padding alone is NaN", "empty-rows padding")
+@broken("a sequence of padding alone is NaN", "empty-rows padding", empty_rows="finite")
 class PaddedNaN(Layer):
     def weigh(self, scores):
         return self.softmax(scores)

@@ -47,10 +47,30 @@ entered(
     "transformers: Llama with another base",
     functools.partial(llama, "Llama", "llama", "eager", **BASE),
 )
+CAPPED = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 2.0}
 entered(
     "transformers: Gemma2, scores capped",
-    functools.partial(llama, "Gemma2", "gemma2", "eager", query_pre_attn_scalar=16),
+    functools.partial(llama, "Gemma2", "gemma2", "eager", **CAPPED),
 )
+
+
+for kind, module in {"Ernie4_5": "ernie4_5", "Helium": "helium"}.items():
+    entered(
+        f"transformers: {kind}, its pairs side by side",
+        functools.partial(llama, kind, module, "eager"),
+    )
+
+
+entered(
+    "transformers: NanoChat, normed after the turn, which goes backwards",
+    functools.partial(llama, "NanoChat", "nanochat", "eager"),
+)
+
+
+@right("transformers: Gemma3, a window, positions for its kind of layer")
+def gemma3() -> Any:
+    settings = config("Gemma3TextConfig", "eager", **HF, num_hidden_layers=2, sliding_window=4)
+    return model("gemma3", "Gemma3Attention")(settings, layer_idx=0)
 
 
 @right("transformers: GPT-OSS with sinks and a window")

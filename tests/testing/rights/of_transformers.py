@@ -35,6 +35,15 @@ def opt(way: str) -> Any:
     return model("opt", "OPTAttention")(settings, layer_idx=0)
 
 
+@right("transformers: ModernBERT, positions for its kind of layer")
+def modern_bert() -> Any:
+    sizes = {"hidden_size": E, "num_attention_heads": H, "num_hidden_layers": 2}
+    tokens = dict.fromkeys(("pad", "eos", "bos", "cls", "sep"), 0)
+    named = {f"{name}_token_id": number for name, number in tokens.items()}
+    settings = config("ModernBertConfig", "eager", **sizes, **named, local_attention=8)
+    return model("modernbert", "ModernBertAttention")(settings, layer_idx=0)
+
+
 def bert(way: str, name: str) -> Any:
     sizes = {"hidden_size": E, "num_attention_heads": H, "attention_probs_dropout_prob": 0.1}
     return model("bert", name)(config("BertConfig", way, **sizes))

@@ -1,6 +1,8 @@
 """The doctor: checks for mistakes in attention that raise no error, on any layer.
 
 - `doctor`: `check_attention`, and `assert_attention` for a test.
+- `models`, `caught`, `watched`: `check_model`, every attention of a model as the model calls it;
+  `tiny`: a small model of any configuration of transformers.
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
 - `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
@@ -18,6 +20,8 @@ from mhattn.door import lazy
 
 NAMES = {
     "doctor": "assert_attention check_attention",
+    "models": "ModelReport check_model",
+    "tiny": "tiny_model",
     "report": "Finding Report",
     "calls": "Calls",
     "adapters": "adapt",
@@ -27,6 +31,8 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.testing.adapters import *
     from mhattn.testing.calls import *
     from mhattn.testing.doctor import *
+    from mhattn.testing.models import *
     from mhattn.testing.report import *
+    from mhattn.testing.tiny import *
 else:
     __all__, __getattr__, __dir__ = lazy(__name__, NAMES)

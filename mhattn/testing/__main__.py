@@ -1,16 +1,24 @@
-"""Examine a layer from the command line: ``python -m mhattn.testing package.module:Layer``."""
+"""Examine a layer, or a small model, from the command line.
+
+``python -m mhattn.testing package.module:Layer``, ``python -m mhattn.testing transformers:qwen3``
+"""
 
 import argparse
 import ast
 import importlib
 import inspect
+import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import torch
 
 from mhattn.testing.calls import SIZES, Calls, signature
 from mhattn.testing.doctor import check_attention
+from mhattn.testing.models import ModelReport, check_model
+from mhattn.testing.report import Report
+from mhattn.testing.tiny import tiny_model
 
 __all__: list[str] = []
 
@@ -63,7 +71,12 @@ def pair(text: str) -> tuple[str, Any]:
 def parser() -> argparse.ArgumentParser:
     """What may be asked for."""
     found = argparse.ArgumentParser(prog="python -m mhattn.testing", description=__doc__)
-    found.add_argument("layer", help="package.module:name of a class, an object or a function")
+    found.add_argument(
+        "layer",
+        help="package.module:name of a class, an object or a function; or all attention of a small "
+        "model: transformers:NAME of a configuration, or the path of a config.json",
+    )
+    found.add_argument("--json", action="store_true", help="print the report as JSON")
     for size in ("embed_dim", "num_heads", "num_kv_heads", "head_dim"):
         usual = f", or {USUAL[size]} where it has none" if size in USUAL else ""
         text = f"given to a class as {', '.join(SIZES[size])}; default: the layer's own{usual}"
@@ -112,15 +125,27 @@ def how_to_call(asked: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     return layer, told | call
 
 
+def examined(asked: argparse.Namespace) -> Report | ModelReport:
+    """The report that is asked for."""
+    place, _, name = asked.layer.partition(":")
+    if place == "transformers" or asked.layer.endswith(".json"):
+        strange = [n for n in ("set", "call", *SIZES) if getattr(asked, n)]
+        if strange:
+            raise ValueError(f"--{strange[0].replace('_', '-')} is for a layer, not for a model")
+        model, inputs = tiny_model(name if place == "transformers" else asked.layer)
+        return check_model(model, **inputs)
+    layer, how = how_to_call(asked)
+    return check_attention(layer, **how)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Print the report; 0 if it is ok, 1 if not, 2 if the layer can't be examined."""
     asked = parser().parse_args(arguments)
     try:
-        layer, how = how_to_call(asked)
-        report = check_attention(layer, **how)
+        report = examined(asked)
     except (ImportError, TypeError, ValueError) as error:
         parser().error(str(error))
-    print(report)
+    print(json.dumps(asdict(report), indent=2) if asked.json else report)
     return 0 if report.ok else 1
 
 

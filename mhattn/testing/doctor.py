@@ -101,9 +101,7 @@ def check_attention(
     unknown = sorted(set(how) - set(Calls.__dataclass_fields__))
     if unknown:
         raise TypeError(f"{unknown[0]} is no argument of check_attention")
-    names = list(PAGES) if only is None else list(only)
-    if strange := [name for name in names if name not in PAGES]:
-        raise ValueError(f"only must name checks, got {strange[0]!r}; there are {', '.join(PAGES)}")
+    names = names_of(only)
     # The caller's random numbers go on as if nothing had been drawn, and gradients are there even
     # under `torch.no_grad`.
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
@@ -135,9 +133,19 @@ def _not_accused(report: Report) -> None:
         report.findings[at] = replace(strange, got=strange.got + MAYBE_MEANT, level="note")
 
 
+def names_of(only: Iterable[str] | None) -> list[str]:
+    """The checks that are asked for."""
+    names = list(PAGES) if only is None else list(only)
+    if strange := [name for name in names if name not in PAGES]:
+        raise ValueError(f"only must name checks, got {strange[0]!r}; there are {', '.join(PAGES)}")
+    return names
+
+
 def _first_call(subject: Subject, said: set[str]) -> None:
     try:
         subject(*subject.draw(5))
+    except Skip:
+        raise
     except Exception as error:
         c = subject.calls
         sizes = {"embed_dim": c.embed_dim, "num_heads": c.num_heads}

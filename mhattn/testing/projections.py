@@ -80,8 +80,12 @@ def traced(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> lis
 def candidates(subject: Subject, inputs: list[Tensor], asked: dict[str, Any]) -> Iterator[Parts]:
     """Ways to read a layer's own parts; one of them must fit."""
     layer = cast(nn.Module, subject.layer)
-    if isinstance(layer, nn.MultiheadAttention):
-        yield _of_torch(layer, inputs)
+    inner = getattr(layer, "layer", layer)
+    # A class that is derived from it may have other matrices, as torch.ao's has.
+    if getattr(type(inner), "forward", None) is nn.MultiheadAttention.forward:
+        both = subject.calls.inputs == "qk"
+        given = [*inputs[:2], inputs[1]] if both else inputs
+        yield _of_torch(cast(nn.MultiheadAttention, inner), given)
         return
     norms, sinks = _norms(subject, inputs, asked), _sinks(subject)
     known = {id(p) for norm in norms.values() for p in norm.module.parameters()}
@@ -105,6 +109,7 @@ def _projected(
     calls = traced(subject, inputs, asked)
     known = known | {id(p) for _, module, _, _ in calls for p in module.parameters()}
     loose = [(n, p) for n, p in layer.named_parameters() if id(p) not in known]
+    loose = _used(subject, inputs, asked, loose)
     if (loose and not calls) or len([n for n, p in loose if p.ndim > 1 and role(n)]) >= 3:
         yield from _of_parameters(inputs, loose, calls)
         return
@@ -112,10 +117,10 @@ def _projected(
     last_of = _loose_output(subject, beside)
     loose = [] if last_of else loose
     need(not loose, f"has other parameters than its projections: {[n for n, _ in loose][:1]}")
-    turn = same if subject.calls.batch_first else _exchanged
     # What reads the tokens is seen in the numbers that went in. Names, if they are known, say only
     # which of these maps is which.
-    first = [call for call in calls if any(_equal(turn(call[2]), x) for x in inputs)]
+    turns = {id(call): turn for call in calls if (turn := _layout(call, inputs))}
+    first = [call for call in calls if id(call) in turns]
     last = [call[1] for call in calls if not any(call is each for each in first)]
     # What reads something else is the output's matrix. With two of these there is a gate or a
     # latent, for which no formula is known here.
@@ -127,7 +132,7 @@ def _projected(
         for r, x in zip("qkv", given, strict=True)
     }
     all_found = all(named.values()) and len(first) == sum(map(len, named.values()))
-    results = [turn(call[3]) for call in first]
+    results = [turns[id(call)](call[3]) for call in first]
     if all_found:
         yield Parts([torch.cat(named[r], dim=-1) for r in "qkv"], out)
     elif len(results) == 3:
@@ -181,6 +186,25 @@ def _sinks(subject: Subject) -> nn.Parameter | None:
     return fits[0] if len(fits) == 1 else None
 
 
+def _used(
+    subject: Subject,
+    inputs: list[Tensor],
+    asked: dict[str, Any],
+    loose: list[tuple[str, nn.Parameter]],
+) -> list[tuple[str, nn.Parameter]]:
+    """Those that take part in the output: a class may have inherited others."""
+    learned = [p for _, p in loose if p.requires_grad]
+    if not learned:
+        return loose
+    with torch.enable_grad():
+        output = subject(*inputs, **asked).output
+        if not output.requires_grad:
+            return loose
+        grads = torch.autograd.grad(output.sum(), learned, allow_unused=True)
+    unused = {id(p) for p, grad in zip(learned, grads, strict=True) if grad is None}
+    return [(name, p) for name, p in loose if id(p) not in unused]
+
+
 def _loose_output(subject: Subject, loose: dict[str, nn.Parameter]) -> Map | None:
     """The output matrix, if its module wasn't called and nothing else is left over."""
     weights = [p for p in loose.values() if p.ndim == 2]
@@ -193,6 +217,12 @@ def _loose_output(subject: Subject, loose: dict[str, nn.Parameter]) -> Map | Non
 
 def _equal(x: Tensor, y: Tensor) -> bool:
     return x.shape == y.shape and torch.equal(x, y)
+
+
+def _layout(call: Call, inputs: list[Tensor]) -> Map | None:
+    """What makes ``(B, L, E)`` of what a map was given, if that is tokens; some turn them first."""
+    turns = (same, _exchanged)
+    return next((turn for turn in turns if any(_equal(turn(call[2]), x) for x in inputs)), None)
 
 
 def _exchanged(x: Tensor) -> Tensor:

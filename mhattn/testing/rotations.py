@@ -76,6 +76,11 @@ class Turns:
             cos, sin = (x.detach().double().flatten() for x in found)
         except Exception:  # another form than cosines and sines
             return cls("relative")
+        return cls.read(cos, sin, dim)
+
+    @classmethod
+    def read(cls, cos: Tensor, sin: Tensor, dim: int | None) -> "Turns":
+        """Layout and base from the cosines and sines at position 1, of heads as wide as dim."""
         if (
             dim is None
             or cos.numel() != dim

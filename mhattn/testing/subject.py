@@ -27,17 +27,17 @@ def copied(layer: nn.Module) -> nn.Module:
     known: dict[int, Any] = {}
     for module in layer.modules():
         for value in vars(module).values():
-            known |= {id(x): x.detach().clone() for x in _tensors(value) if not x.is_leaf}
+            known |= {id(x): x.detach().clone() for x in tensors_of(value) if not x.is_leaf}
     return copy.deepcopy(layer, known)
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def tensors_of(value: Any) -> Iterator[Tensor]:
     """The tensors in what a module keeps, one by one."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, list | tuple | dict):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(each)
+            yield from tensors_of(each)
 
 
 def is_of_layer(error: BaseException) -> bool:

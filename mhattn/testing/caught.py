@@ -1,0 +1,309 @@
+"""A layer inside its model, in the form that the doctor calls."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mhattn.testing.adapted import Adapted, number, visible
+from mhattn.testing.hub import CACHES, MASKS, MEMORIES
+from mhattn.testing.rotations import Turns
+from mhattn.testing.subject import Skip, copied, tensors_of
+from mhattn.testing.watched import Call, Watched, axes_of
+
+__all__: list[str] = []
+
+TOKENS = 67  # so many are tried for what a layer sees: more than the checks' longest text
+PLACED = ("position_embeddings", "rotary_pos_emb", "freqs", "rope")
+KNOWN = ("cache_position", "position_ids", *MASKS, *CACHES)
+SIGNS = (
+    "rotary",
+    "rope",
+    "relative",
+    "pos_emb",
+    "position",
+    "alibi",
+    "freq",
+    "bias_table",
+    "sinus",
+)
+
+
+class Caught(Adapted):
+    """A layer that is called with what its model gives it, and tokens of the doctor's own."""
+
+    def __init__(self, watched: Watched, call: Call) -> None:
+        super().__init__(call.layer)
+        self.watched, self.call = watched, call
+        self.tokens, self.memories = _roles(call)
+        x = call.given[self.tokens[0]]
+        if x.ndim != 3:
+            raise Skip(f"its tokens are {tuple(x.shape)}, not (B, L, E)")
+        self.is_turned, self.axes = self._layout(x)
+        self.batch, self.length, self.width = (x.transpose(0, 1) if self.is_turned else x).shape
+        self.keys = 0
+        if self.memories:
+            self.keys = call.given[self.memories[0]].shape[0 if self.is_turned else 1]
+        names = ("attn_mask",) if isinstance(call.layer, nn.MultiheadAttention) else MASKS
+        self.mask_name = next((name for name in names if name in call.given), "")
+        self._find_axes()
+        self._tell()
+        self.layer = copied(watched.uncalled.get_submodule(call.name))
+
+    def _layout(self, x: Tensor) -> tuple[bool, tuple[int, int]]:
+        """Whether the layer is given ``(L, B, E)``; which axes of inputs are sequences, tokens."""
+        inputs = list(tensors_of([self.watched.inputs, self.watched.options]))
+        if getattr(self.layer, "batch_first", True):
+            return False, (0, 1)
+        # Nothing else tells of `(L, B, E)` given to a model. Of token numbers or pictures, the
+        # first axis is that of the sequences, whatever a layer inside takes it for.
+        if all(each.ndim == 3 for each in inputs):
+            return True, (1, 0)
+        firsts = axes_of(inputs, 0)
+        return x.shape[1] in firsts and x.shape[0] not in firsts, (0, 1)
+
+    def _find_axes(self) -> None:
+        """Which sizes of the model's inputs are this layer's sequences, tokens and keys."""
+        inputs = self.watched.inputs, self.watched.options
+        if self.batch not in axes_of(inputs, self.axes[0]):
+            raise Skip(f"its batch of {self.batch} is none of the model's inputs")
+        lengths, used = axes_of(inputs, self.axes[1]), (*self.tokens, *self.memories)
+        rest = list(tensors_of([v for n, v in self.call.given.items() if n not in used]))
+        self.is_fixed = self.length not in lengths
+        self.has_fixed_keys = self.keys not in lengths and any(self.keys in x.shape for x in rest)
+        # A picture has its number of patches; most layers take any number of them all the same.
+        self.is_free = self.is_fixed and self._takes_any_length(rest)
+
+    def _takes_any_length(self, rest: list[Tensor]) -> bool:
+        if any(self.length in x.shape for x in rest):
+            return False
+        x, half = self.call.given[self.tokens[0]], self.length // 2
+        x = x[:half] if self.is_turned else x[:, :half]
+        given = self.call.given | dict.fromkeys(self.tokens, x)
+        try:
+            with torch.no_grad():
+                self.layer(**given)
+        except Exception:  # whatever a layer raises for a length that it doesn't know
+            return False
+        return True
+
+    def _tell(self) -> None:
+        """What `check_attention` is told, and the same in words."""
+        layer, (heads, groups, dim) = self.layer, self.call.sizes
+        heads = heads or number(layer, "num_heads", "n_heads", "num_attention_heads", "n_head") or 0
+        if not heads:
+            raise Skip("the number of its heads isn't found")
+        told = number(layer, "num_key_value_heads", "num_kv_heads")
+        dim = dim or number(layer, "head_dim", "attention_head_size", "key_value_proj_dim", "d_kv")
+        dim = dim or max(1, self.width // heads)
+        self.how = {
+            "embed_dim": self.width,
+            "num_heads": heads,
+            "num_kv_heads": told if told and heads % told == 0 else groups or heads,
+            "head_dim": dim,
+            "inputs": "qk" if self.memories else "x",
+            "mask": "mask" if self._takes_masks() else False,
+            **dict.fromkeys(("padding", "weights", "cache", "documents", "position_ids"), False),
+            "empty_rows": "any",
+            "scale": number(layer, "scaling", "scale", kind=float),
+            "cap": number(layer, "attn_logit_softcapping", kind=float),
+            "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter),
+            **self._positions(dim),
+        }
+        self._measure()
+
+    def _measure(self) -> None:
+        """What the layer does in the call that its model makes: its shape, and what it sees."""
+        like = self.call.given[self.tokens[0]]
+        x = torch.randn(self.batch, self.length, self.width).to(like)
+        memory = (torch.randn(self.batch, self.keys, self.width).to(like),) if self.keys else ()
+        other = x.clone()
+        other[:, 0 if memory else -1] += 1
+        with torch.no_grad():
+            one, two = (self(each, *memory) for each in (x, other))
+        if one.shape[:2] != x.shape[:2]:
+            raise Skip(f"its output is {tuple(one.shape)}, from tokens {tuple(x.shape)}")
+        if memory and not torch.equal(one[:, 1:], two[:, 1:]):
+            raise Skip("its queries are keys as well, beside its memory")
+        is_causal = self.length > 1 and torch.equal(one[:, :-1], two[:, :-1])
+        self.how["causal"] = is_causal and not memory
+        self.how["seen"] = self._seen()
+        self.assumed.insert(0, f"{type(self.layer).__name__}, as its model calls it")
+        told = getattr(self.layer, "is_causal", None)
+        if told is not None and bool(told) != self.how["causal"]:
+            self.assumed.append(f"is_causal={told} is what it says, and not what it does")
+
+    def _takes_masks(self) -> bool:
+        """Whether masks of the doctor may stand where the model's do."""
+        if not self.mask_name or self.memories or self.call.keys - self.length not in (0, 1):
+            return False  # keys besides, such as compressed ones, have masks of their own
+        mask = self.call.given[self.mask_name]
+        if mask is None:  # the layer itself decides, and is known to take another
+            return self._form() is not None
+        return isinstance(self.layer, nn.MultiheadAttention) or mask.ndim == 4
+
+    def _hides(self, mask: Tensor | None) -> bool:
+        """Whether True hides in a mask of booleans: no query of a model is kept from itself."""
+        if mask is None or mask.dtype != torch.bool or mask.shape[-2] != mask.shape[-1]:
+            return False
+        return not mask.diagonal(dim1=-2, dim2=-1).any()
+
+    def _shown(self, mask: Tensor) -> Tensor:
+        """True where a mask lets a query attend."""
+        if self._hides(mask):
+            return ~mask
+        return mask > -1 if mask.is_floating_point() and _is_added(mask) else mask.bool()
+
+    def _form(self) -> torch.dtype | None:
+        """What the layer's masks are made of, where its model gives it none."""
+        way = getattr(getattr(self.layer, "config", None), "_attn_implementation", None)
+        if isinstance(self.layer, nn.MultiheadAttention) or way == "sdpa":
+            return torch.bool
+        return torch.float32 if way == "eager" else None
+
+    def _positions(self, dim: int) -> dict[str, Any]:
+        """Positions as `Calls` names them, from what the layer is given and is made of."""
+        placed = [v for n, v in self.call.given.items() if n.startswith(PLACED) and v is not None]
+        pair = placed[0] if placed else None
+        if isinstance(pair, tuple | list) and len(pair) == 2:
+            if self._turns_nothing(pair):
+                self.assumed = ["it is given positions, and doesn't use them"]
+                return {}
+            first = [x.reshape(-1, *x.shape[-2:])[:1, 1:2] for x in pair]
+            cos, sin = (x.detach().double().flatten() for x in first)
+            return Turns.read(cos, sin, dim).how() | {"position_ids": False}
+        names = [n for n, v in self.call.given.items() if v is not None and n not in KNOWN]
+        parts = (self.layer.named_modules, self.layer.named_parameters, self.layer.named_buffers)
+        names += [name for part in parts for name, _ in part()]
+        has_own = any(sign in name.lower() for name in names for sign in SIGNS)
+        has_own |= self.call.given.get("position_ids") is not None
+        return {"positions": "relative"} if has_own else {}
+
+    def _turns_nothing(self, pair: Any) -> bool:
+        """Whether cosines of one and sines of zero give what the model's own give."""
+        none = type(pair)((torch.ones_like(pair[0]), torch.zeros_like(pair[1])))
+        given = {n: None if _is_cache(v) else v for n, v in self.call.given.items()}
+        other = {name: none if value is pair else value for name, value in given.items()}
+        with torch.no_grad():
+            one, two = (_first(self.layer(**each)) for each in (given, other))
+        return torch.equal(one, two)
+
+    def _seen(self) -> Callable[[int, int], bool] | None:
+        """What the model's own mask shows, if that is neither all nor a triangle."""
+        if not self._takes_masks() or self.is_fixed:
+            return None
+        mask: Any = self._at(self.batch, TOKENS, 0)[self.mask_name]
+        if not isinstance(mask, Tensor) or mask.shape[-2:] != (TOKENS, TOKENS):
+            return None
+        seen = self._shown(mask)
+        if not (seen == seen[:1, :1]).all():
+            raise Skip("its model's mask isn't the same for all sequences")
+        seen = seen[0, 0]
+        if seen.all() or torch.equal(seen, torch.ones_like(seen).tril()):
+            return None
+        return lambda i, j: bool(seen[i, j])
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """``(B, L, E)``; masks of booleans, True may attend."""
+        if mask is not None and mask.dtype != torch.bool:
+            raise TypeError(f"mask must be booleans, got {mask.dtype}")
+        given = dict(self._at(x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1]))
+        # What else is as large as the tokens, such as a residual, would tell of the model's own.
+        tokens = (x.transpose(0, 1) if self.is_turned else x).contiguous()  # as in any model
+        others = {n for n, v in given.items() if isinstance(v, Tensor) and v.shape == tokens.shape}
+        given |= dict.fromkeys(others - set(self.memories), torch.zeros_like(tokens))
+        given |= dict.fromkeys(self.tokens, tokens)
+        if memory is not None:
+            turned = memory.transpose(0, 1) if self.is_turned else memory
+            given |= dict.fromkeys(self.memories, turned)
+        if mask is not None:
+            given[self.mask_name] = self._mask(given[self.mask_name], mask, x)
+        given |= {name: None for name, value in given.items() if _is_cache(value)}
+        found = _first(self.layer(**{name: _like(value, x) for name, value in given.items()}))
+        return found.transpose(0, 1) if self.is_turned else found
+
+    def _at(self, batch: int, length: int, keys: int) -> dict[str, Any]:
+        """What the model gives for these numbers of sequences, tokens and tokens of a memory."""
+        if self.is_fixed and length != self.length and not self.is_free:
+            raise Skip(f"its model calls it with {self.length} tokens, whatever the input")
+        if self.has_fixed_keys and keys != self.keys:
+            raise Skip(f"its model calls it with {self.keys} keys, whatever the input")
+        sequences, tokens = self.axes
+        changes = [(sequences, self.batch, batch)]
+        changes += [] if self.is_fixed else [(tokens, self.length, length)]
+        changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
+        found = self.watched.at(self.call.name, changes)
+        shape = tuple(found[self.tokens[0]].shape[:2])
+        shape = shape[::-1] if self.is_turned else shape
+        if shape != (batch, self.length if self.is_fixed else length):
+            raise Skip(f"its model gives it {shape} tokens for {batch, length}")
+        return found
+
+    def _mask(self, given: Tensor | None, mask: Tensor, x: Tensor) -> Tensor:
+        """A mask of booleans beside what the model's mask hides, in the model's form."""
+        seen = visible(mask, x.shape[1], x.shape[1], causal=False, window=None, on=x)
+        assert seen is not None
+        if isinstance(self.layer, nn.MultiheadAttention):  # True hides there
+            hidden = ~seen if given is None else ~seen | given
+            return hidden.expand(x.shape[0], self.how["num_heads"], -1, -1).flatten(0, 1)
+        own = self.call.given[self.mask_name]
+        if given is not None:
+            seen = seen & self._shown(given)
+        elif self.how["causal"]:
+            seen = seen.tril()
+        seen = seen.expand(x.shape[0], -1, -1, -1)
+        form = self._form() if own is None else own.dtype
+        if form is not None and (not form.is_floating_point or not _is_added(own)):
+            return ~seen if self._hides(own) else seen.to(form)
+        zeros = torch.zeros(seen.shape, dtype=x.dtype, device=x.device)
+        return zeros.masked_fill(~seen, torch.finfo(x.dtype).min)
+
+
+def _roles(call: Call) -> tuple[list[str], list[str]]:
+    """The names of the arguments that are a layer's tokens, and of those that are its memory."""
+    floats = {
+        name: value
+        for name, value in call.given.items()
+        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 3
+    }
+    floats = {n: v for n, v in floats.items() if n not in MASKS and not n.startswith(PLACED)}
+    if not floats:
+        raise Skip("no tokens are among its arguments")
+    first = next(iter(floats.values()))
+    parts = {n: v for n, v in floats.items() if n.startswith(("query_", "key_", "value_"))}
+    if wide := [name for name, part in parts.items() if part.shape[-1] != first.shape[-1]]:
+        raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
+    same = (n for n, v in floats.items() if v.shape == first.shape)
+    tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
+    memories = ("key", "value", "memory", "context", "kv", *MEMORIES)
+    return tokens, [n for n in floats if n in memories and n not in tokens]
+
+
+def _is_cache(value: Any) -> bool:
+    """Whether an argument keeps something of a call for the next one."""
+    return "cache" in type(value).__name__.lower()
+
+
+def _first(found: Any) -> Tensor:
+    """The output among what a layer returns."""
+    first = found if isinstance(found, Tensor) else found[0]
+    if not isinstance(first, Tensor):
+        raise Skip(f"it returns {type(first).__name__} first, and no tensor")
+    return first
+
+
+def _is_added(mask: Tensor | None) -> bool:
+    """Whether a mask of floats is added to scores; some are one where a query may attend."""
+    return mask is None or bool(mask.max() <= 0)
+
+
+def _like(value: Any, x: Tensor) -> Any:
+    """The same in the type of floats of the tokens."""
+    if isinstance(value, Tensor):
+        return value.to(x.dtype) if value.is_floating_point() else value
+    if type(value) in (list, tuple):
+        return type(value)(_like(each, x) for each in value)
+    return value

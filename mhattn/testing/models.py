@@ -1,0 +1,263 @@
+"""Examine all attention of a model: each kind of layer once, as the model itself calls it."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mhattn.testing.caught import Caught
+from mhattn.testing.doctor import check_attention, names_of
+from mhattn.testing.report import Finding, Report
+from mhattn.testing.subject import Skip, copied
+from mhattn.testing.watched import Call, Watched
+
+__all__ = ["ModelReport", "check_model"]
+
+# What holds of any layer of tokens, whatever it computes.
+ANY_LAYER = ("shape", "repeat", "dropout", "inputs-kept", "batch", "half", "double", "gradients")
+Kinds = dict[tuple[Any, ...], list[Call]]
+
+
+@dataclass
+class ModelReport:
+    """What was found in a model's layers, one report for each kind.
+
+    Attributes:
+        model: the model's name.
+        reports: for each kind of layer the name of the first, and its report.
+        layers: for each of these names, the names of all layers of its kind.
+        unexamined: for the first of each kind that can't be examined, why.
+        findings: what concerns the model as a whole.
+    """
+
+    model: str
+    reports: dict[str, Report] = field(default_factory=dict)
+    layers: dict[str, list[str]] = field(default_factory=dict)
+    unexamined: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def errors(self) -> list[Finding]:
+        """Mistakes, of the model and of all its kinds of layers."""
+        found = [x for x in self.findings if x.level == "error"]
+        return found + [x for report in self.reports.values() for x in report.errors]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no check found a mistake. What was not examined may still be wrong."""
+        return not self.errors
+
+    def __str__(self) -> str:
+        kinds, layers = len(self.layers), sum(map(len, self.layers.values()))
+        told = f"{layers} layer{'s' * (layers != 1)} of attention"
+        lines = [f"{self.model}: {told}, of {kinds} kind{'s' * (kinds != 1)}"]
+        for name, names in self.layers.items():
+            report = self.reports.get(name)
+            what = f"{report.layer if report else 'attention'} × {len(names)}"
+            lines.append(f"  {name}: {what}, {self._verdict(name)}")
+        for each in self.findings:
+            lines += ["", str(each)]
+        for name, report in self.reports.items():
+            if not report.ok:
+                lines += ["", f"{name}:", textwrap.indent(str(report), "  ")]
+        return "\n".join(lines)
+
+    def _verdict(self, name: str) -> str:
+        if name in self.unexamined:
+            return f"not examined: {self.unexamined[name]}"
+        report = self.reports[name]
+        number = len(report.errors)
+        found = f"{number} mistake{'s' * (number != 1)}" if number else "ok"
+        return f"{found}, {len(report.checked)} checks, {len(report.skipped)} not made"
+
+
+def check_model(
+    model: nn.Module, *inputs: Any, only: Iterable[str] | None = None, **options: Any
+) -> ModelReport:
+    """Look for silent mistakes in all attention of a model, as the model calls it.
+
+    The model runs, and each call of attention is caught with its real arguments: positions, masks,
+    a memory. For other numbers of sequences and tokens, the model runs again with inputs that are
+    repeated or cut. So nothing needs to be said of a layer. Whether it is causal and what it sees
+    is measured, and ``assumed`` of each report tells it. A model of transformers is compared under
+    ``"sdpa"`` and ``"eager"`` besides.
+
+    Args:
+        model: any module that attends; it is copied.
+        *inputs: for the model, tensors ``(B, L, ...)`` with at least two sequences of some tokens,
+            or pictures ``(B, ...)``.
+        only: names of checks. Default: all that apply.
+        **options: for the model.
+
+    Returns:
+        A `ModelReport`: ``report.ok``, ``report.reports``, ``report.unexamined``, and as text a
+        table.
+
+    Raises:
+        TypeError: model is no module.
+        ValueError: it raises an error with these inputs, or calls no attention.
+
+    Examples:
+        >>> block = nn.TransformerEncoderLayer(24, 3, batch_first=True)
+        >>> found = check_model(nn.TransformerEncoder(block, 2), torch.randn(2, 7, 24))
+        >>> found.ok, found.layers
+        (True, {'layers.0.self_attn': ['layers.0.self_attn', 'layers.1.self_attn']})
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    only = None if only is None else names_of(only)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        other = copied(model).eval().requires_grad_()
+        drawn = redrawn(other)
+        watched = Watched(other, inputs, unpadded(options), uncalled=copied(other))
+        try:
+            calls = watched.calls()
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            raise ValueError(f"model raised with these inputs {told}") from error
+        if not calls:
+            raise ValueError(f"model must attend, got {type(model).__name__}, which doesn't")
+        report = ModelReport(type(model).__name__)
+        for kind in _kinds(calls).values():
+            name = kind[0].name
+            report.layers[name] = [each.name for each in kind]
+            try:
+                report.reports[name] = _examined(watched, kind[0], only)
+            except (Skip, TypeError, ValueError) as error:
+                report.unexamined[name] = str(error).splitlines()[0]
+            else:
+                words = f"weights of {len(drawn)} matrices were drawn anew: too small or too large"
+                report.reports[name].assumed += [words] if drawn else []
+        report.findings += _kernels(watched)
+    return report
+
+
+def unpadded(options: dict[str, Any]) -> dict[str, Any]:
+    """Options in which no token is padding: one token more or less would be another question."""
+    told = dict(options)
+    for name, value in options.items():
+        if "mask" in name and isinstance(value, Tensor) and value.ndim == 2:
+            # In PyTorch's masks of padding, True hides; elsewhere one is a token.
+            told[name] = torch.full_like(value, "padding" not in name)
+    return told
+
+
+def _kinds(calls: list[Call]) -> Kinds:
+    """Layers that differ in nothing but their numbers."""
+    kinds: Kinds = {}
+    for call in calls:
+        shapes = tuple((n, tuple(p.shape)) for n, p in call.layer.named_parameters())
+        given = tuple(sorted(name for name, value in call.given.items() if value is not None))
+        own = tuple(str(getattr(call.layer, n, None)) for n in ("is_causal", "sliding_window"))
+        kinds.setdefault((type(call.layer), shapes, given, own), []).append(call)
+    return kinds
+
+
+def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
+    caught = Caught(watched, call)
+    how: dict[str, Any] = {} if only is None else {"only": only}
+    if only is None and (besides := _besides(call.layer)):
+        how["only"] = [n for n in ANY_LAYER if n not in besides[1]]
+        caught.assumed.append(f"{besides[0]} besides: what holds of attention alone isn't asked")
+    report = check_attention(caught, **how)
+    plain = caught.how
+    for other in _readings(plain):
+        if not any(x.check == "formula" for x in report.findings):
+            break
+        caught.how = other
+        found = check_attention(caught, **how)
+        if not any(x.check == "formula" for x in found.findings):
+            report = found
+    caught.how = plain
+    for at, each in enumerate(report.findings):
+        if each.check == "gradients" and "did not move" in each.got:
+            # A choice among keys, or another part of the model, may need it.
+            report.findings[at] = replace(each, level="note")
+    return report
+
+
+def _readings(how: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Other ways to read what a layer is given: cosines don't say which features turn together."""
+    if how.get("positions") == "rotary":
+        layouts = {"halves": "interleaved", "interleaved": "halves"}
+        layout, *rest = how["rotary"]
+        yield how | {"rotary": (layouts[layout], *rest)}
+    if how["scale"] is not None:  # an attribute says something, and the layer does the usual
+        yield how | {"scale": None}
+
+
+def _besides(layer: nn.Module) -> tuple[str, tuple[str, ...]] | None:
+    """What a layer has that mixes tokens as well, and what doesn't hold then."""
+    kinds = {type(m).__name__ for m in layer.modules()} - {"Conv1D"}  # a linear map of GPT-2
+    if any("BatchNorm" in kind for kind in kinds):
+        return "norms of a batch", ("dropout", "batch")
+    return ("convolutions", ()) if any("conv" in k.lower() for k in kinds) else None
+
+
+def redrawn(model: nn.Module) -> list[str]:
+    """Draw matrices anew whose numbers are so small or so large that nothing is seen of them."""
+    names = []
+    for name, p in model.named_parameters():
+        if p.ndim == 2 and p.is_floating_point() and p.numel() > 1:
+            usual = p.shape[1] ** -0.5
+            with torch.no_grad():
+                size = p.float().std().item()
+                if not 0.01 * usual < size < 3 * usual and "embed" not in name:
+                    p.normal_(std=usual)
+                    names.append(name)
+    return names
+
+
+def _kernels(watched: Watched) -> list[Finding]:
+    """A model of transformers gives the same whichever of its implementations runs."""
+    model: Any = watched.model
+    if not hasattr(model, "set_attn_implementation"):
+        return []
+    page = "pytorch-attention/#traps"
+    found: dict[str, list[tuple[str, Tensor]]] = {}
+    for way in ("eager", "sdpa"):
+        other = Watched(copied(watched.uncalled), watched.inputs, watched.options)
+        try:
+            other.model.set_attn_implementation(way)  # type: ignore[operator]
+            torch.manual_seed(0)  # some draw patches or tokens
+            calls = other.calls()
+            found[way] = outputs(other, calls)
+        except Exception:  # it has one implementation only
+            return []
+    if getattr(model, "_supports_sdpa", False) and not any(call.is_fused for call in calls):
+        did = 'the model ran with attn_implementation="sdpa", which it says it has'
+        got = "F.scaled_dot_product_attention was never called"
+        return [Finding("kernels", did, got, "it runs", page=page)]
+    for (name, one), (_, two) in zip(found["eager"], found["sdpa"], strict=False):
+        if one.shape != two.shape or not one.is_floating_point():
+            return []
+        gap = ((one - two).abs().max() / one.abs().max().clamp_min(1e-12)).item()
+        if not gap < 1e-3:
+            got = f"outputs differ by {gap:.2g} of the largest, first in {name}"
+            did = 'the model ran with attn_implementation="eager" and with "sdpa"'
+            return [Finding("kernels", did, got, "the same up to rounding", page=page)]
+    return []
+
+
+def outputs(watched: Watched, calls: list[Call]) -> list[tuple[str, Tensor]]:
+    """What each attention of a model gives, in the order of the calls."""
+    found: list[tuple[str, Tensor]] = []
+    handles = []
+    for call in calls:
+
+        def note(m: nn.Module, args: Any, out: Any, name: str = call.name) -> None:
+            first = out if isinstance(out, Tensor) else out[0]
+            found.append((name, first.detach()))
+
+        handles.append(call.layer.register_forward_hook(note))
+    try:
+        with torch.no_grad():
+            torch.manual_seed(0)
+            watched.model(*watched.inputs, **watched.options)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found

@@ -1,7 +1,7 @@
 """Examine a layer that attends: every check that applies, in one report."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -133,12 +133,13 @@ def _not_accused(report: Report) -> None:
         report.findings[at] = replace(strange, got=strange.got + MAYBE_MEANT, level="note")
 
 
-def names_of(only: Iterable[str] | None) -> list[str]:
-    """The checks that are asked for."""
-    names = list(PAGES) if only is None else list(only)
-    if strange := [name for name in names if name not in PAGES]:
-        raise ValueError(f"only must name checks, got {strange[0]!r}; there are {', '.join(PAGES)}")
-    return names
+def names_of(names: Iterable[str] | None, argument: str = "only") -> list[str]:
+    """The checks that an argument names; None: all."""
+    named = list(PAGES) if names is None else list(names)
+    if strange := [name for name in named if name not in PAGES]:
+        known = ", ".join(PAGES)
+        raise ValueError(f"{argument} must name checks, got {strange[0]!r}; there are {known}")
+    return named
 
 
 def _first_call(subject: Subject, said: set[str]) -> None:
@@ -245,21 +246,47 @@ def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     return found, ""
 
 
-def assert_attention(layer: Callable[..., Any], **how: Any) -> None:
+def assert_attention(
+    layer: Callable[..., Any],
+    *,
+    require: Iterable[str] = (),
+    allow: Mapping[str, str] | None = None,
+    **how: Any,
+) -> None:
     """Raise an error that tells what is wrong with a layer, for a test.
 
     Args:
         layer: as for `check_attention`.
+        require: names of checks that must be made: one that is skipped is an error.
+        allow: names of checks whose mistakes are meant, and why. One that finds nothing any more is
+            an error too, so that the list stays true.
         **how: as for `check_attention`.
 
     Raises:
-        AssertionError: a mistake was found; its text is the report.
-        TypeError: as `check_attention`.
-        ValueError: as `check_attention`.
+        AssertionError: a mistake was found that is not allowed, a check that is required was
+            skipped, or an allowed mistake is gone; its text has the report.
+        TypeError: as `check_attention`, or allow gives no reason.
+        ValueError: as `check_attention`, or require or allow names no check.
 
     Examples:
-        >>> assert_attention(nn.MultiheadAttention(24, 3, batch_first=True))
+        >>> assert_attention(nn.MultiheadAttention(24, 3, batch_first=True), require=["mask"])
     """
+    required, meant = names_of(require, "require"), dict(allow or {})
+    names_of(meant, "allow")
+    if unsaid := [name for name, why in meant.items() if not (isinstance(why, str) and why)]:
+        raise TypeError(f"allow must say why, got {unsaid[0]!r}: {meant[unsaid[0]]!r}")
     report = check_attention(layer, **how)
-    if not report.ok:
-        raise AssertionError(str(report))
+    wrong = [each.check for each in report.errors if each.check not in meant]
+    found = {each.check for each in report.errors}
+    told = [
+        f"{name} finds nothing, and is allowed: {why}"
+        for name, why in meant.items()
+        if name not in found
+    ]
+    told += [
+        f"{name} is required, and was not made: {report.skipped.get(name, 'only leaves it out')}"
+        for name in required
+        if name not in report.checked
+    ]
+    if wrong or told:
+        raise AssertionError("\n".join([*told, str(report)]))

@@ -12,6 +12,8 @@ __all__: list[str] = []
 class Adapted(nn.Module):
     """A layer, what the doctor is told of it, and the same in words."""
 
+    knows_formula = True  # what it says of scales and positions is known of a class, not guessed
+
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.layer = layer

@@ -33,6 +33,8 @@ SIGNS = (
 class Caught(Adapted):
     """A layer that is called with what its model gives it, and tokens of the doctor's own."""
 
+    knows_formula = False
+
     def __init__(self, watched: Watched, call: Call) -> None:
         super().__init__(call.layer)
         self.watched, self.call = watched, call
@@ -108,7 +110,9 @@ class Caught(Adapted):
             "empty_rows": "any",
             "scale": number(layer, "scaling", "scale", kind=float),
             "cap": number(layer, "attn_logit_softcapping", kind=float),
-            "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter),
+            # Rows of tokens sum to less than one beside sinks, or keys that are no tokens.
+            "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter)
+            or self.call.keys > max(self.length, self.keys),
             **self._positions(dim),
         }
         self._measure()
@@ -166,7 +170,7 @@ class Caught(Adapted):
         """Positions as `Calls` names them, from what the layer is given and is made of."""
         placed = [v for n, v in self.call.given.items() if n.startswith(PLACED) and v is not None]
         pair = placed[0] if placed else None
-        if isinstance(pair, tuple | list) and len(pair) == 2:
+        if isinstance(pair, tuple | list) and [type(x) for x in pair] == [Tensor, Tensor]:
             if self._turns_nothing(pair):
                 self.assumed = ["it is given positions, and doesn't use them"]
                 return {}
@@ -174,6 +178,8 @@ class Caught(Adapted):
             cos, sin = (x.detach().double().flatten() for x in first)
             return Turns.read(cos, sin, dim).how() | {"position_ids": False}
         names = [n for n, v in self.call.given.items() if v is not None and n not in KNOWN]
+        if any("bias" in name or "rel_pos" in name for name in names):
+            return {"positions": "relative"}
         parts = (self.layer.named_modules, self.layer.named_parameters, self.layer.named_buffers)
         names += [name for part in parts for name, _ in part()]
         has_own = any(sign in name.lower() for name in names for sign in SIGNS)

@@ -111,7 +111,7 @@ def check_attention(
         _first_call(subject, set(how))
         subject.calls = _with_outputs(subject)
         report = _examined(subject, names)
-        if only is None and not (isinstance(subject.layer, Adapted) or set(how) & SAYS_FORMULA):
+        if only is None and not (says_formula(subject.layer) or set(how) & SAYS_FORMULA):
             _not_accused(report)
     report.assumed = assumed(subject.layer, subject.calls, set(how))
     return report
@@ -123,6 +123,11 @@ MAYBE_MEANT = (
     "; all else is right: if another formula is meant, this is no mistake; what may explain it: "
     "positions, rotary, scale, cap, groups"
 )
+
+
+def says_formula(layer: Any) -> bool:
+    """Whether an adapter knows a layer's class, and so which formula it should compute."""
+    return isinstance(layer, Adapted) and layer.knows_formula
 
 
 def _not_accused(report: Report) -> None:

@@ -4,6 +4,7 @@ Models of torch, of transformers and of our own, in their usual forms and with o
 """
 
 import json
+import warnings
 
 import pytest
 import torch
@@ -159,6 +160,16 @@ class Ours(nn.Module):
         return self.attention(x, is_causal=True)
 
 
+def of_x(**options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it calls torch.jit while it is imported
+        import x_transformers
+    torch.manual_seed(0)
+    layers = x_transformers.Decoder(dim=E, depth=1, heads=H, attn_dim_head=8, **options)
+    sizes = {"num_tokens": V, "max_seq_len": 128}
+    return x_transformers.TransformerWrapper(**sizes, attn_layers=layers), (ids(),), {}
+
+
 RIGHT = {
     "own": lambda: (Model(), (ids(),), {}),
     "own, side by side": lambda: (Model(make=Neighbours), (ids(),), {}),
@@ -190,6 +201,14 @@ RIGHT = {
         {},
     ),
     "MPT": mpt,
+    "x, plain": of_x,
+    "x, ALiBi": lambda: of_x(alibi_pos_bias=True),
+    "x, T5's bias": lambda: of_x(rel_pos_bias=True),
+    "x, rotary": lambda: of_x(rotary_pos_emb=True, rotary_emb_dim=8),
+    "x, unit vectors": lambda: of_x(attn_qk_norm=True),
+    "x, keys of its own": lambda: of_x(attn_num_mem_kv=2),
+    "x, gates": lambda: of_x(attn_gate_values=True),
+    "x, attention on attention": lambda: of_x(attn_on_attn=True),
     "BERT": lambda: encoder("Bert"),
     "DeBERTa": lambda: encoder("Deberta"),
     "BERT, padded": lambda: (*encoder("Bert")[:2], {"attention_mask": padded()}),

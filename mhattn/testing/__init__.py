@@ -7,8 +7,8 @@
 - `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
 - `computed`, `mistakes`: the formula, right or with one thing otherwise, and its name.
-- `formula` with `projections` and `products`, `heads`, `weights`, `numbers`, `precision`, `order`,
-  `masks`, `batches`, `caches`: the checks.
+- `formula` with `projections` and `products`, `likeness`, `heads`, `weights`, `numbers`,
+  `precision`, `order`, `masks`, `batches`, `caches`: the checks.
 
 It needs torch alone. As a command:
 ``python -m mhattn.testing package.module:Layer --embed-dim 64``.

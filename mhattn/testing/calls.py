@@ -91,6 +91,8 @@ class Calls:
         window: number of keys that a query sees, itself among them. Default: all.
         seen: a function of two places, ``(i, j) -> bool``: whether query ``i`` may see key ``j``
             where no mask is given, beside what ``causal`` and ``window`` hide. Default: it may.
+        like: a module with the same weights, or a function of queries, keys and values
+            ``(B, H, L, D)``, that gives the same.
         sinks: whether weights may sum to less than one.
         dtype: type of floats.
         device: where to run.
@@ -133,6 +135,7 @@ class Calls:
     cap: float | None = None
     window: int | None = None
     seen: Callable[[int, int], bool] | None = None
+    like: Callable[..., Any] | None = None
     sinks: bool = False
     dtype: torch.dtype = torch.float32
     device: str | torch.device = "cpu"
@@ -161,6 +164,8 @@ class Calls:
         if self.cap is not None and not self.cap > 0:
             raise ValueError(f"cap must be a positive number, got {self.cap!r}")
         self._check_rotary()
+        if self.like is not None and not callable(self.like):
+            raise TypeError(f"like must be a module or a function, got {self.like!r}")
         if self.seen is not None and not callable(self.seen):
             raise TypeError(f"seen must be a function of two places, got {self.seen!r}")
         if not self.dtype.is_floating_point:

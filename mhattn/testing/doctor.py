@@ -13,6 +13,7 @@ from mhattn.testing import (
     caches,
     formula,
     heads,
+    likeness,
     masks,
     numbers,
     order,
@@ -36,6 +37,7 @@ ROOMS = (
     batches,
     caches,
     formula,
+    likeness,
     heads,
     weights,
     precision,
@@ -78,7 +80,8 @@ def check_attention(
             - ``groups``: ``"repeat"`` or ``"tile"``; ``scale``; ``cap`` (of soft-capped scores);
               ``window`` (keys that a query sees, itself among them); ``seen`` (``(i, j) -> bool``,
               whether query ``i`` may see key ``j``); ``sinks`` (rows sum to less than one);
-              ``dtype``, ``device``, ``seed``.
+              ``like`` (a module with the same weights, or a function of queries, keys and
+              values, that gives the same); ``dtype``, ``device``, ``seed``.
 
     Returns:
         A `Report`: ``report.ok``, ``report.findings``, ``report.assumed``, and as text a table.

@@ -44,6 +44,7 @@ def runs(subject: Subject) -> Iterator[tuple[str, tuple[int, ...], dict[str, Any
 def right_formula(subject: Subject) -> Formula:
     """The formula that a layer should compute, from what was said of it."""
     c = subject.calls
+    need(c.like is None, "it is compared with another: like")
     need(c.positions in (None, "rotary", "alibi"), f"no formula for {c.positions} positions")
     layout, base, *turned = c.rotary
     rotary = Rotary(layout, base, turned[0] if turned else None)

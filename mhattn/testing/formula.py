@@ -13,12 +13,11 @@ from mhattn.testing.probes import allowed, apart, said
 from mhattn.testing.products import wrong_scale
 from mhattn.testing.projections import Parts, candidates
 from mhattn.testing.registry import Found, check, need
-from mhattn.testing.report import Finding
+from mhattn.testing.report import KNOWN, Finding
 from mhattn.testing.subject import Skip, Subject
 
 __all__: list[str] = []
 
-KNOWN = "it is exactly that of: "
 UNKNOWN = "no mistake known here gives just this"
 Reference = Callable[..., tuple[Tensor, Tensor]]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 __all__ = ["Finding", "Report"]
 
 SITE = "https://mhattn.github.io/mhattn/"
+KNOWN = "it is exactly that of: "  # what names a mistake: the formula with it gives the output
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,15 @@ class Report:
         counts = {"mistake": len(self.errors), "note": notes, "check": len(good)}
         told = [f"{number} {what}{'s' * (number != 1)}" for what, number in counts.items()]
         lines = [f"{self.layer}: {', '.join(told)} passed"]
-        for finding in self.findings:
+        shown, rest = self.findings, list[str]()
+        if shown and KNOWN in shown[0].got:
+            # A mistake that has a name explains the output to rounding: the rest follows from it.
+            shown, rest = shown[:1], list(dict.fromkeys(each.check for each in shown[1:]))
+        for finding in shown:
             lines += ["", str(finding)]
+        if rest:
+            text = f"also found, as a rule for the same reason: {', '.join(rest)}"
+            lines += ["", textwrap.fill(text, 66, subsequent_indent="  ")]
         if good:
             text = ", ".join(good)
             lines += ["", textwrap.fill(f"passed: {text}", 66, subsequent_indent="  ")]

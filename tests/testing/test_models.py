@@ -211,6 +211,7 @@ RIGHT = {
     "x, attention on attention": lambda: of_x(attn_on_attn=True),
     "BERT": lambda: encoder("Bert"),
     "DeBERTa": lambda: encoder("Deberta"),
+    "DiffLlama": lambda: text("DiffLlama"),
     "BERT, padded": lambda: (*encoder("Bert")[:2], {"attention_mask": padded()}),
     "DeBERTa, padded": lambda: (*encoder("Deberta")[:2], {"attention_mask": padded()}),
     "torch, padded": lambda: (

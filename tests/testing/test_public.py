@@ -214,3 +214,15 @@ def test_what_a_check_makes_of_an_answer_and_fails_at_is_no_mistake_of_the_layer
     failed = [why for why in found.skipped.values() if "the check itself failed" in why]
     assert not [f for f in found.findings if "Error: " in f.got]
     assert failed
+
+
+def test_what_follows_from_a_mistake_with_a_name_is_one_line_of_the_report():
+    layer = torch.ao.nn.quantizable.MultiheadAttention(E, H, batch_first=True)
+    found = check_attention(layer)
+    text = str(found)
+    assert text.count("error: ") == 1
+    assert "it is\n           exactly that of: heads merged by view alone" in text
+    told = text.split("also found, as a rule for the same reason: ")[1].split("\n\n")[0]
+    others = [finding.check for finding in found.findings[1:]]
+    assert told.replace("\n ", "").split(", ") == list(dict.fromkeys(others))
+    assert len(set(others)) > 8

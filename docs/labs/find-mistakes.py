@@ -405,6 +405,7 @@ def examine(kind):
         num_heads=6,
         num_kv_heads=2,
         causal=True,
+        empty_rows="finite",
         padding="keep",
         padding_true="attend",
         cache="cache",

@@ -102,7 +102,8 @@ def check_model(
 
     Examples:
         >>> block = nn.TransformerEncoderLayer(24, 3, batch_first=True)
-        >>> found = check_model(nn.TransformerEncoder(block, 2), torch.randn(2, 7, 24))
+        >>> model = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
+        >>> found = check_model(model, torch.randn(2, 7, 24))
         >>> found.ok, found.layers
         (True, {'layers.0.self_attn': ['layers.0.self_attn', 'layers.1.self_attn']})
     """

@@ -108,6 +108,7 @@ class Caught(Adapted):
             "mask": "mask" if self._takes_masks() else False,
             **dict.fromkeys(("padding", "weights", "cache", "documents", "position_ids"), False),
             "empty_rows": "any",
+            "device": self.call.given[self.tokens[0]].device,
             "scale": number(layer, "scaling", "scale", kind=float),
             "cap": number(layer, "attn_logit_softcapping", kind=float),
             # Rows of tokens sum to less than one beside sinks, or keys that are no tokens.

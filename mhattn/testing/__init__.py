@@ -1,8 +1,10 @@
 """The doctor: checks for mistakes in attention that raise no error, on any layer.
 
-- `doctor`: `check_attention`, and `assert_attention` for a test.
+- `doctor`: `check_attention`; `asserted`: `assert_attention`, for a test; `pytest_plugin`: each
+  check a subtest.
 - `models`, `caught`, `watched`: `check_model`, every attention of a model as the model calls it;
   `tiny`: a small model of any configuration of transformers.
+- `targets`, `formats`: what the command line names, and what it prints for other programs.
 - `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
 - `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
@@ -19,7 +21,8 @@ from typing import TYPE_CHECKING
 from mhattn.door import lazy
 
 NAMES = {
-    "doctor": "assert_attention check_attention",
+    "doctor": "check_attention",
+    "asserted": "assert_attention",
     "models": "ModelReport check_model",
     "tiny": "tiny_model",
     "report": "Finding Report",
@@ -29,6 +32,7 @@ NAMES = {
 
 if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.testing.adapters import *
+    from mhattn.testing.asserted import *
     from mhattn.testing.calls import *
     from mhattn.testing.doctor import *
     from mhattn.testing.models import *

@@ -1,60 +1,32 @@
-"""Examine a layer, or a small model, from the command line.
+"""Examine layers, or small models, from the command line.
 
-``python -m mhattn.testing package.module:Layer``, ``python -m mhattn.testing transformers:qwen3``
+``python -m mhattn.testing package.module:Layer``, ``python -m mhattn.testing layers.py``,
+``python -m mhattn.testing transformers:qwen3``
 """
 
+import _thread
 import argparse
 import ast
-import importlib
-import inspect
-import json
 import sys
-from dataclasses import asdict
+import threading
+from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from mhattn.testing.calls import SIZES, Calls, signature
+from mhattn.testing.calls import SIZES, Calls
 from mhattn.testing.doctor import check_attention
-from mhattn.testing.models import ModelReport, check_model
-from mhattn.testing.report import Report
+from mhattn.testing.formats import Examined, Place, as_annotations, as_json, as_sarif
+from mhattn.testing.models import check_model
+from mhattn.testing.targets import USUAL, attention_in, is_of_model, made, named, split
 from mhattn.testing.tiny import tiny_model
 
 __all__: list[str] = []
 
-USUAL = {"embed_dim": 24, "num_heads": 3}  # where a class needs them and has no default
-
-
-def made(
-    target: type, sizes: dict[str, int | None], extra: dict[str, Any]
-) -> tuple[Any, dict[str, int]]:
-    """An object of a class, and its sizes: those asked for, the class's own, or the usual ones."""
-    names, required = signature(target)
-    options, told = dict(extra), dict[str, int]()
-    for size, asked in sizes.items():
-        name, value = next((each for each in SIZES[size] if each in names), None), asked
-        if name in options:
-            value = options[name]
-        elif name and value is None and name not in required:
-            # Not passed on, as the class has it anyway: but the doctor is told, and need not guess.
-            value = inspect.signature(target).parameters[name].default
-        elif name:
-            value = value or USUAL.get(size)
-            options |= {name: value} if value else {}
-        if isinstance(value, int):
-            told[size] = value
-    if missing := [name for name in required if name not in options]:
-        raise ValueError(f"{target.__name__} needs {missing[0]}: say --set {missing[0]}=...")
-    # The same weights in every run, so that a report can be compared with the one before.
-    torch.manual_seed(0)
-    try:
-        return target(**options), told
-    # Whatever somebody else's class may raise: who reads it needs the call that failed, not our own
-    # lines.
-    except Exception as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{target.__name__}({given}) raised {said}") from error
+FORMATS = {
+    "text": lambda found: "\n\n".join(str(each.report) for each in found),
+    "json": as_json,
+    "sarif": as_sarif,
+    "github": as_annotations,
+}
 
 
 def pair(text: str) -> tuple[str, Any]:
@@ -73,10 +45,15 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m mhattn.testing", description=__doc__)
     found.add_argument(
         "layer",
-        help="package.module:name of a class, an object or a function; or all attention of a small "
+        nargs="+",
+        help="package.module:name or path/to/file.py:name of a class, an object or a function; a "
+        "file, whose classes of attention are known by their names; or all attention of a small "
         "model: transformers:NAME of a configuration, or the path of a config.json",
     )
-    found.add_argument("--json", action="store_true", help="print the report as JSON")
+    text = "what is printed; github: annotations beside the source. Default: text"
+    found.add_argument("--format", choices=FORMATS, default="text", help=text)
+    text = "stop, with status 2, if one layer or file takes longer"
+    found.add_argument("--timeout", type=float, metavar="SECONDS", help=text)
     for size in ("embed_dim", "num_heads", "num_kv_heads", "head_dim"):
         usual = f", or {USUAL[size]} where it has none" if size in USUAL else ""
         text = f"given to a class as {', '.join(SIZES[size])}; default: the layer's own{usual}"
@@ -92,28 +69,14 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
-def named(path: str) -> Any:
-    """What ``package.module:name`` names."""
-    module, colon, name = path.partition(":")
-    if not colon:
-        raise ValueError(f"layer must be package.module:name, got {path!r}")
-    sys.path.insert(0, "")
-    found: Any = importlib.import_module(module)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise ValueError(f"{module} has no {name!r}")
-        found = getattr(found, part)
-    return found
-
-
-def how_to_call(asked: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+def how_to_call(target: Any, asked: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The layer, and what `check_attention` is told of it."""
-    layer, sizes = named(asked.layer), {size: getattr(asked, size) for size in SIZES}
+    layer, sizes = target, {size: getattr(asked, size) for size in SIZES}
     told = {size: value for size, value in sizes.items() if value is not None}
     if isinstance(layer, type):
         layer, told = made(layer, sizes, dict(asked.set))
     elif asked.set:
-        raise ValueError(f"--set is for a class, {asked.layer} is none")
+        raise ValueError(f"--set is for a class, {target!r} is none")
     call = dict(asked.call)
     if unknown := sorted(set(call) - set(Calls.__dataclass_fields__)):
         raise ValueError(f"{unknown[0]} is no argument of check_attention")
@@ -125,28 +88,85 @@ def how_to_call(asked: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     return layer, told | call
 
 
-def examined(asked: argparse.Namespace) -> Report | ModelReport:
-    """The report that is asked for."""
-    place, _, name = asked.layer.partition(":")
-    if place == "transformers" or asked.layer.endswith(".json"):
-        strange = [n for n in ("set", "call", *SIZES) if getattr(asked, n)]
-        if strange:
-            raise ValueError(f"--{strange[0].replace('_', '-')} is for a layer, not for a model")
-        model, inputs = tiny_model(name if place == "transformers" else asked.layer)
-        return check_model(model, **inputs)
-    layer, how = how_to_call(asked)
-    return check_attention(layer, **how)
+def examined(target: str, asked: argparse.Namespace) -> Iterator[Examined | str]:
+    """Reports of what a target names; of a class in a file that can't be examined, a sentence."""
+    told = [n for n in ("set", "call", *SIZES) if getattr(asked, n)]
+    if is_of_model(target):
+        if told:
+            raise ValueError(f"--{told[0].replace('_', '-')} is for a layer, not for a model")
+        model, inputs = tiny_model(target.removeprefix("transformers:"))
+        report = check_model(model, **inputs)
+        yield Examined(report, {n: Place.of(model.get_submodule(n)) for n in report.layers})
+    elif split(target)[1]:
+        yield one_layer(named(target), asked)
+    else:
+        for layer in attention_in(target):
+            try:
+                yield one_layer(layer, asked)
+            except (TypeError, ValueError) as error:
+                yield f"{layer.__name__}: not examined: {error}"
+
+
+def one_layer(layer: Any, asked: argparse.Namespace) -> Examined:
+    """The report of a class, an object or a function."""
+    layer, how = how_to_call(layer, asked)
+    report = check_attention(layer, **how)
+    return Examined(report, {report.layer: Place.of(layer)})
+
+
+class Late:
+    """Stops what runs in the main thread after some seconds.
+
+    Args:
+        seconds: None: never.
+
+    Attributes:
+        over: whether it has.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.over = False
+        self.timer = threading.Timer(seconds or 0, self._stop) if seconds else None
+
+    def _stop(self) -> None:
+        self.over = True
+        _thread.interrupt_main()
+
+    def __enter__(self) -> "Late":
+        if self.timer:
+            self.timer.daemon = True
+            self.timer.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.timer:
+            self.timer.cancel()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the report; 0 if it is ok, 1 if not, 2 if the layer can't be examined."""
+    """Print reports; 0 if all are ok, 1 if not, 2 if one can't be had."""
     asked = parser().parse_args(arguments)
-    try:
-        report = examined(asked)
-    except (ImportError, TypeError, ValueError) as error:
-        parser().error(str(error))
-    print(json.dumps(asdict(report), indent=2) if asked.json else report)
-    return 0 if report.ok else 1
+    found: list[Examined] = []
+    for target in asked.layer:
+        late = Late(asked.timeout)
+        before = len(found)
+        try:
+            with late:
+                for each in examined(target, asked):
+                    if isinstance(each, Examined):
+                        found.append(each)
+                    else:
+                        print(each, file=sys.stderr)
+        except KeyboardInterrupt:
+            if not late.over:
+                raise
+            parser().error(f"{target} was not done after {asked.timeout:g} s")
+        except (ImportError, SyntaxError, TypeError, ValueError) as error:
+            parser().error(str(error))
+        if len(found) == before:
+            parser().error(f"no class of {target} could be examined")
+    print(FORMATS[asked.format](found))
+    return 0 if all(each.report.ok for each in found) else 1
 
 
 if __name__ == "__main__":

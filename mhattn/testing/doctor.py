@@ -1,7 +1,7 @@
 """Examine a layer that attends: every check that applies, in one report."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from mhattn.testing.registry import CHECKS, PAGES, Check
 from mhattn.testing.report import KNOWN, Finding, Report
 from mhattn.testing.subject import Skip, Subject, is_of_layer
 
-__all__ = ["assert_attention", "check_attention"]
+__all__ = ["check_attention"]
 
 ROOMS = (
     numbers,
@@ -259,49 +259,3 @@ def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     finally:
         subject.train(False)
     return found, ""
-
-
-def assert_attention(
-    layer: Callable[..., Any],
-    *,
-    require: Iterable[str] = (),
-    allow: Mapping[str, str] | None = None,
-    **how: Any,
-) -> None:
-    """Raise an error that tells what is wrong with a layer, for a test.
-
-    Args:
-        layer: as for `check_attention`.
-        require: names of checks that must be made: one that is skipped is an error.
-        allow: names of checks whose mistakes are meant, and why. One that finds nothing any more is
-            an error too, so that the list stays true.
-        **how: as for `check_attention`.
-
-    Raises:
-        AssertionError: a mistake was found that is not allowed, a check that is required was
-            skipped, or an allowed mistake is gone; its text has the report.
-        TypeError: as `check_attention`, or allow gives no reason.
-        ValueError: as `check_attention`, or require or allow names no check.
-
-    Examples:
-        >>> assert_attention(nn.MultiheadAttention(24, 3, batch_first=True), require=["mask"])
-    """
-    required, meant = names_of(require, "require"), dict(allow or {})
-    names_of(meant, "allow")
-    if unsaid := [name for name, why in meant.items() if not (isinstance(why, str) and why)]:
-        raise TypeError(f"allow must say why, got {unsaid[0]!r}: {meant[unsaid[0]]!r}")
-    report = check_attention(layer, **how)
-    wrong = [each.check for each in report.errors if each.check not in meant]
-    found = {each.check for each in report.errors}
-    told = [
-        f"{name} finds nothing, and is allowed: {why}"
-        for name, why in meant.items()
-        if name not in found
-    ]
-    told += [
-        f"{name} is required, and was not made: {report.skipped.get(name, 'only leaves it out')}"
-        for name in required
-        if name not in report.checked
-    ]
-    if wrong or told:
-        raise AssertionError("\n".join([*told, str(report)]))

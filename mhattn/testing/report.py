@@ -82,6 +82,18 @@ class Report:
         """Whether no check found a mistake. What was not checked may still be wrong."""
         return not self.errors
 
+    def folded(self) -> tuple[list[Finding], list[str]]:
+        """What is told in full, and what is only named, as it follows from the first.
+
+        Returns:
+            The findings that are told, and the checks whose findings follow.
+        """
+        shown, rest = self.findings, list[str]()
+        if shown and KNOWN in shown[0].got:
+            # A mistake that has a name explains the output to rounding: the rest follows from it.
+            shown, rest = shown[:1], list(dict.fromkeys(each.check for each in shown[1:]))
+        return shown, rest
+
     def __str__(self) -> str:
         found = {finding.check: finding.level for finding in reversed(self.findings)}
         # Of one check, a mistake outranks a note.
@@ -91,10 +103,7 @@ class Report:
         counts = {"mistake": len(self.errors), "note": notes, "check": len(good)}
         told = [f"{number} {what}{'s' * (number != 1)}" for what, number in counts.items()]
         lines = [f"{self.layer}: {', '.join(told)} passed"]
-        shown, rest = self.findings, list[str]()
-        if shown and KNOWN in shown[0].got:
-            # A mistake that has a name explains the output to rounding: the rest follows from it.
-            shown, rest = shown[:1], list(dict.fromkeys(each.check for each in shown[1:]))
+        shown, rest = self.folded()
         for finding in shown:
             lines += ["", str(finding)]
         if rest:

@@ -152,3 +152,16 @@ def test_what_is_no_file_of_the_chapters_is_refused():
     for name in ("texts/nosuch.txt", "models/nosuch.bin", "texts", "", "../../pyproject.toml"):
         with pytest.raises(ValueError, match=re.escape(f"got {name!r}")):
             data_file(name)
+
+
+def test_pytest_finds_the_doctor_in_the_wheel(alone, tmp_path):
+    test = tmp_path / "test_layer.py"
+    test.write_text(
+        "from torch import nn\n\n"
+        "def test_layer(check_attention):\n"
+        "    layer = nn.MultiheadAttention(24, 3, batch_first=True)\n"
+        "    check_attention(layer, only=['order'], require=['order'])\n",
+        encoding="utf-8",
+    )
+    told = alone("-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", tmp_path, test, cwd=tmp_path)
+    assert re.search(r"test_layer SUBPASSED\[order\]", told)

@@ -495,8 +495,8 @@ def test_what_cannot_be_built_says_why(of, says):
 def test_the_command_examines_a_model_and_says_it_in_its_status(capsys):
     assert main(["transformers:qwen3"]) == 0
     assert capsys.readouterr().out.startswith("Qwen3Model: 2 layers of attention, of 1 kind")
-    assert main(["transformers:qwen3", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    assert main(["transformers:qwen3", "--format", "json"]) == 0
+    [told] = json.loads(capsys.readouterr().out)
     assert list(told["layers"].values()) == [["layers.0.self_attn", "layers.1.self_attn"]]
 
 

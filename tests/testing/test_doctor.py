@@ -18,12 +18,13 @@ from rights import RIGHT, WRONG
 from torch import nn
 
 from mhattn.testing import check_attention, mistakes
-from mhattn.testing.__main__ import made, main as main_of_command
+from mhattn.testing.__main__ import main as main_of_command
 from mhattn.testing.calls import Calls
 from mhattn.testing.computed import Formula, Rotary, alibi_slopes
 from mhattn.testing.projections import Parts
 from mhattn.testing.registry import PAGES
 from mhattn.testing.subject import Subject
+from mhattn.testing.targets import made
 
 QUICK = 10.0  # seconds of a processor
 UNSEEN = {

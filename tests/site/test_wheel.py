@@ -163,5 +163,7 @@ def test_pytest_finds_the_doctor_in_the_wheel(alone, tmp_path):
         "    check_attention(layer, only=['order'], require=['order'])\n",
         encoding="utf-8",
     )
-    told = alone("-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", tmp_path, test, cwd=tmp_path)
+    told = alone(
+        "-m", "pytest", "-v", "-p", "no:cacheprovider", "--rootdir", tmp_path, test, cwd=tmp_path
+    )
     assert re.search(r"test_layer SUBPASSED\[order\]", told)

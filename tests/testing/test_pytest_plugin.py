@@ -1,11 +1,14 @@
 """The doctor inside pytest: a failure is a check, and a list of known mistakes stays true."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+DOCS = Path(__file__).parents[2] / "docs"
 pytest_plugins = ["pytester"]
 
 LAYERS = """
@@ -170,6 +173,21 @@ def test_nonsense_is_refused(run, options, says):
     ran = run("def test_nothing(): pass", *options)
     assert ran.ret == pytest.ExitCode.USAGE_ERROR
     ran.stderr.fnmatch_lines([says])
+
+
+def test_the_page_says_what_happens_to_its_own_tests(run):
+    story = (DOCS / "stories/doctor.pycon").read_text(encoding="utf-8")
+
+    def code(section):
+        [text] = re.findall(rf"start:{section}]\n(.*?)# --8<-- \[end:{section}]", story, re.S)
+        return "\n".join(line[4:] for line in text.splitlines() if line[:4] in (">>> ", "... "))
+
+    ran = run("\n".join(map(code, ("torch", "layer", "fixture"))))
+    failed = [line for line in ran.outlines if line.startswith("SUBFAILED[")]
+    assert [line.split("] ")[0] for line in failed] == ["SUBFAILED[batch", "SUBFAILED[formula"]
+    ran.stdout.fnmatch_lines(["*exactly that of: heads merged by view alone"])
+    ran.stdout.fnmatch_lines(["batch finds nothing, and is allowed: known"])
+    ran.stdout.fnmatch_lines_random(["PASSED *test_layer", "*SUBSKIPPED?order? (found too, *"])
 
 
 def test_pytest_starts_without_loading_torch():

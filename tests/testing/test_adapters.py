@@ -1,14 +1,18 @@
 """Attention of other libraries is recognised, read rightly, and mistakes in it are found."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
-from rights.entries import D, E, G, H
+from rights.entries import RIGHT, D, E, G, H
 from rights.hub import config, model
 from rights.of_transformers import bart, bert, t5, turned
 from torch import nn
 
 from mhattn.testing import adapt, check_attention
 
+DOCS = Path(__file__).parents[2] / "docs"
 SIZES = {"hidden_size": E, "num_attention_heads": H, "num_key_value_heads": G, "head_dim": D}
 
 
@@ -36,6 +40,18 @@ def llama(kind="Llama", base=None, **options):
 def test_sizes_positions_and_forms_are_read(make, read):
     how = adapt(make()).how
     assert {name: how[name] for name in read} == read
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_names_the_classes_that_are_examined_with_nothing_said(language):
+    def plain(names):
+        return {re.sub(r"\W|_", "", name).lower() for name in names}
+
+    text = (DOCS / language / "doctor.md").read_text(encoding="utf-8")
+    [named] = re.findall(r"[(（](Llama,[^)）]*|Llama、[^)）]*)[)）]", text)
+    silent = [name for name, each in RIGHT.items() if not each.how]
+    examined = [re.findall(r"^transformers: ([\w.-]+)", name) for name in silent]
+    assert plain(re.split("[,、]", named)) == plain(name for names in examined for name in names)
 
 
 def test_the_layer_is_called_as_its_model_calls_it():

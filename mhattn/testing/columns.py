@@ -12,9 +12,8 @@ __all__: list[str] = []
 COLUMNS = 66  # as all code of the site: a report is shown in pages
 WIDE = r"\u2e80-\uffef"  # Chinese characters and their punctuation
 # Words with what stands in brackets behind them, or one Chinese character, with its number.
-UNIT = re.compile(
-    rf"[{HAN}] \d[^\s{WIDE}]*|\s+|(?:\([^(){WIDE}]{{,40}}\)|\[[^\[\]{WIDE}]{{,40}}\]|[^\s{WIDE}])+|."
-)
+BRACKETS = rf"\([^(){WIDE}]{{,40}}\)|\[[^\[\]{WIDE}]{{,40}}\]"
+UNIT = re.compile(rf"[{HAN}] \d[^\s{WIDE}]*|\s+|(?:{BRACKETS}|[^\s{WIDE}])+|.")
 
 
 def width(text: str) -> int:

@@ -132,7 +132,7 @@ def test_a_model_is_told_in_chinese(in_chinese):
 
 def test_what_a_test_requires_is_told_in_chinese(in_chinese):
     layer = torch.nn.MultiheadAttention(24, 3, batch_first=True)
-    with pytest.raises(AssertionError, match="^要求做 cache，却没有做：不接收缓存\n"):
+    with pytest.raises(AssertionError, match=r"^要求做 cache，却没有做：不接收缓存\n"):
         assert_attention(layer, only=["shape", "cache"], require=["cache"])
 
 
@@ -143,7 +143,7 @@ def test_what_a_test_requires_is_told_in_chinese(in_chinese):
         ("tokens of size 3; a house by the sea", "大小为 3 的词元; a house by the sea"),
         ("a house, not causal", "a house, not causal"),
         ("the check itself failed: KeyError: 'a, b'", "检查本身出错：KeyError: 'a, b'"),
-        ("query 0 sees keys [0, 1], as with the corner upper left", "查询 0 看得到键 [0, 1]，这是按 upper left 对齐"),
+        ("query 0 sees keys [0, 1], its output is NaN", "查询 0 看得到键 [0, 1]，它的输出是 NaN"),
         ("head 1 reads the keys of head 0", "头 1 用了头 0 的键"),
     ],
 )  # fmt: skip

@@ -60,6 +60,8 @@ def _in_column(names: list[str]) -> dict[str, str]:
 class Report:
     """What was checked, what was not, and what is wrong.
 
+    It is printed in Chinese where the environment variable ``MHATTN_LANGUAGE`` is ``zh``.
+
     Attributes:
         layer: the layer's name.
         findings: mistakes and notes, in the order of the checks.

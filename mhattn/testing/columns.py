@@ -24,7 +24,9 @@ def width(text: str) -> int:
 def filled(text: str, indent: int) -> str:
     """A text in lines, the second and the following ones indented."""
     if language() == "en":
-        return textwrap.fill(text, COLUMNS, subsequent_indent=" " * indent)
+        # Names of checks have hyphens, and stay whole.
+        spaces = " " * indent
+        return textwrap.fill(text, COLUMNS, subsequent_indent=spaces, break_on_hyphens=False)
     lines, line = list[str](), ""
     for unit in _units(text):
         if line.strip() and width(line + unit) > COLUMNS and unit.strip():

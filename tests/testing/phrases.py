@@ -16,6 +16,7 @@ ELSEWHERE = {
     "language",
     "pytest_plugin",
     "rotations",
+    "shrunk",
     "targets",
     "tiny",
 }

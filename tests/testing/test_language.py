@@ -11,6 +11,7 @@ from mutants import MUTANTS
 from rights import RIGHT
 
 from mhattn.testing import Finding, Report, assert_attention, check_attention, check_model
+from mhattn.testing.__main__ import main
 from mhattn.testing.columns import COLUMNS, filled, width
 from mhattn.testing.language import translated
 from mhattn.testing.registry import PAGES
@@ -187,6 +188,13 @@ def test_another_language_is_refused(value, monkeypatch):
     monkeypatch.setenv("MHATTN_LANGUAGE", value)
     with pytest.raises(ValueError, match=f"MHATTN_LANGUAGE must be en or zh, got '{value}'"):
         str(FINDING)
+
+
+def test_the_command_refuses_another_language(monkeypatch, capsys):
+    monkeypatch.setenv("MHATTN_LANGUAGE", "fr")
+    with pytest.raises(SystemExit, match="2"):
+        main(["torch.nn:MultiheadAttention"])
+    assert capsys.readouterr().err.endswith("error: MHATTN_LANGUAGE must be en or zh, got 'fr'\n")
 
 
 def test_english_is_what_is_printed_if_nothing_is_asked(monkeypatch):

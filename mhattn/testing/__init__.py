@@ -5,7 +5,8 @@
 - `models`, `caught`, `watched`: `check_model`, every attention of a model as the model calls it;
   `tiny`: a small model of any configuration of transformers.
 - `targets`, `formats`: what the command line names, and what it prints for other programs.
-- `report`: what was found; `registry`: the list of checks; `calls`: how a layer is called.
+- `report`: what was found; `language`, `columns`: how it is printed in English and Chinese.
+- `registry`: the list of checks; `calls`: how a layer is called.
 - `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
 - `computed`, `mistakes`: the formula, right or with one thing otherwise, and its name.

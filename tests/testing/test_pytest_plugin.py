@@ -182,7 +182,7 @@ def test_the_page_says_what_happens_to_its_own_tests(run):
         [text] = re.findall(rf"start:{section}]\n(.*?)# --8<-- \[end:{section}]", story, re.S)
         return "\n".join(line[4:] for line in text.splitlines() if line[:4] in (">>> ", "... "))
 
-    ran = run("\n".join(map(code, ("torch", "layer", "fixture"))))
+    ran = run("\n".join(map(code, ("language", "torch", "layer", "fixture"))))
     failed = [line for line in ran.outlines if line.startswith("SUBFAILED[")]
     assert [line.split("] ")[0] for line in failed] == ["SUBFAILED[batch", "SUBFAILED[formula"]
     ran.stdout.fnmatch_lines(["*exactly that of: heads merged by view alone"])

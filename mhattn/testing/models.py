@@ -160,9 +160,12 @@ def _kinds(calls: list[Call]) -> Kinds:
 def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
     caught = Caught(watched, call)
     how: dict[str, Any] = {} if only is None else {"only": only}
-    if only is None and (besides := _besides(call.layer)):
+    besides = _besides(call.layer)
+    if not besides and not caught.has_heads:
+        besides = "the number of its heads isn't found", ()
+    if only is None and besides:
         how["only"] = [n for n in ANY_LAYER if n not in besides[1]]
-        caught.assumed.append(f"{besides[0]} besides: what holds of attention alone isn't asked")
+        caught.assumed.append(f"{besides[0]}: what holds of attention alone isn't asked")
     report = check_attention(caught, **how)
     plain = caught.how
     for other in _readings(plain):
@@ -173,11 +176,31 @@ def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
         if not any(x.check == "formula" for x in found.findings):
             report = found
     caught.how = plain
-    for at, each in enumerate(report.findings):
-        if each.check == "gradients" and "did not move" in each.got:
-            # A choice among keys, or another part of the model, may need it.
-            report.findings[at] = replace(each, level="note")
+    report.findings = list(_judged(report.findings, caught))
     return report
+
+
+ORDER = "; all else is right: if the layer has positions of its own, this is no mistake"
+CHOICE = "; which tokens a token sees depends on the tokens: if that is meant, this is no mistake"
+
+
+def _judged(findings: list[Finding], caught: Caught) -> Iterator[Finding]:
+    """Of what nobody has said, an error is only what is wrong under every reading."""
+    judged = [_one_judged(each, caught) for each in findings]
+    errors = {each.check for each in judged if each.level == "error"}
+    for each in judged:
+        is_order = each.check == "order" and errors == {"order"}
+        yield replace(each, got=each.got + ORDER, level="note") if is_order else each
+
+
+def _one_judged(each: Finding, caught: Caught) -> Finding:
+    if "did not move" in each.got:
+        if each.check == "gradients":
+            # A choice among keys, or another part of the model, may need it.
+            return replace(each, level="note")
+        if each.check == "past" and caught.chooses:
+            return replace(each, got=each.got + CHOICE, level="note")
+    return each
 
 
 def _readings(how: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -194,8 +217,8 @@ def _besides(layer: nn.Module) -> tuple[str, tuple[str, ...]] | None:
     """What a layer has that mixes tokens as well, and what doesn't hold then."""
     kinds = {type(m).__name__ for m in layer.modules()} - {"Conv1D"}  # a linear map of GPT-2
     if any("BatchNorm" in kind for kind in kinds):
-        return "norms of a batch", ("dropout", "batch")
-    return ("convolutions", ()) if any("conv" in k.lower() for k in kinds) else None
+        return "norms of a batch besides", ("dropout", "batch")
+    return ("convolutions besides", ()) if any("conv" in k.lower() for k in kinds) else None
 
 
 def redrawn(model: nn.Module) -> list[str]:

@@ -110,7 +110,9 @@ class Watched:
         return [
             Call(name, modules[name], bound(modules[name], *opened[name]), *sizes[name])
             for name in opened
-            if name in sizes and name not in parts and _attends(modules[name], *opened[name])
+            if name in sizes
+            and name not in parts
+            and _attends(modules[name], *opened[name], sizes[name][1])
         ]
 
     def at(self, name: str, changes: list[tuple[int, int, int]]) -> dict[str, Any]:
@@ -209,14 +211,16 @@ def _is_called_attention(module: nn.Module) -> bool:
     return "attention" in type(module).__name__.lower() and len(matrices) >= 3
 
 
-def _attends(module: nn.Module, args: Any, kwargs: Any) -> bool:
+def _attends(module: nn.Module, args: Any, kwargs: Any, keys: int) -> bool:
     """Whether a module that weighs is attention: by its name, or by what it weighs."""
     kind = type(module).__name__.lower()
     if "residual" in kind:
         return False
     if "att" in kind or isinstance(module, nn.MultiheadAttention):
         return True
-    return any(x.ndim == 3 and x.is_floating_point() for x in tensors_of([*args, kwargs]))
+    given = [x for x in tensors_of([*args, kwargs]) if x.ndim == 3 and x.is_floating_point()]
+    # A router weighs as well, and what it weighs are experts.
+    return any(x.shape[1] <= keys or keys in x.shape[:2] for x in given)
 
 
 def _inside(name: str, outer: str) -> bool:

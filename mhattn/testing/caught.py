@@ -16,7 +16,8 @@ from mhattn.testing.watched import Call, Watched, axes_of
 
 __all__: list[str] = []
 
-LONGEST = 256  # a layer of one length alone is called once for each of its tokens
+FEWEST = 3
+LONGEST = 128  # a layer of one length alone is called once for each of its tokens
 TOKENS = 67  # so many are tried for what a layer sees: more than the checks' longest text
 PLACED = ("position_embeddings", "rotary_pos_emb", "freqs", "rope")
 KNOWN = ("cache_position", "position_ids", *MASKS, *CACHES)
@@ -41,8 +42,11 @@ class Caught(Adapted):
     def __init__(self, watched: Watched, call: Call) -> None:
         super().__init__(call.layer)
         self.watched, self.call = watched, call
+        self.is_turned_back = False
         self.tokens, self.memories = _roles(call)
         x = call.given[self.tokens[0]]
+        as_large = {n for n, v in call.given.items() if getattr(v, "shape", None) == x.shape}
+        self.besides = as_large - {*self.tokens, *self.memories}
         self.layout, self.axes = self._layout(x)
         self.batch, self.length, self.width = self.layout.output(x).shape
         self.keys = 0
@@ -93,7 +97,7 @@ class Caught(Adapted):
         self.has_fixed_keys = self.keys not in lengths and any(self.keys in x.shape for x in rest)
         # A picture has its number of patches; most layers take any number of them all the same.
         self.is_free = self.is_fixed and is_plain and self._takes_any_length(rest)
-        if self.is_fixed and not self.is_free and self.length > LONGEST:
+        if self.is_fixed and not self.is_free and not FEWEST <= self.length <= LONGEST:
             raise Skip(f"its model calls it with {self.length} tokens, whatever the input")
 
     def _follows(self) -> bool:
@@ -116,8 +120,8 @@ class Caught(Adapted):
     def _takes_any_length(self, rest: list[Tensor]) -> bool:
         if any(self.length in x.shape for x in rest):
             return False
-        x, half = self.call.given[self.tokens[0]], self.length // 2
-        x = x[:half] if self.layout.is_turned else x[:, :half]
+        x, axis = self.call.given[self.tokens[0]], 0 if self.layout.is_turned else 1
+        x = torch.cat([x, x], dim=axis).narrow(axis, 0, self.length // 2 or 2)
         given = self.call.given | dict.fromkeys(self.tokens, x)
         try:
             with torch.no_grad():
@@ -145,13 +149,15 @@ class Caught(Adapted):
             **dict.fromkeys(("padding", "weights", "cache", "documents", "position_ids"), False),
             "empty_rows": "any",
             "device": self.call.given[self.tokens[0]].device,
-            "scale": number(layer, "scaling", "scale", kind=float),
+            "scale": number(layer, "scaling", "scale", kind=int | float),
             "cap": number(layer, "attn_logit_softcapping", kind=float),
             # Rows of tokens sum to less than one beside sinks, or keys that are no tokens.
             "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter)
             or self.call.keys > max(self.length, self.keys),
             **self._positions(dim),
         }
+        # Deformable and other attention weighs something else than tokens.
+        self.is_odd = 0 < self.call.keys < (self.keys or self.length)
         self._measure()
 
     def _measure(self) -> None:
@@ -163,14 +169,17 @@ class Caught(Adapted):
         other[:, 0 if memory else -1] += 1
         with torch.no_grad():
             one, two = (self(each, *memory) for each in (x, other))
-        if one.shape[:2] != x.shape[:2]:
+        self.is_pooled = one.shape[1] != x.shape[1]
+        if one.shape[0] != x.shape[0]:
             raise Skip(f"its output is {tuple(one.shape)}, from tokens {tuple(x.shape)}")
+        self.assumed.insert(0, f"{type(self.layer).__name__}, as its model calls it")
+        if self.is_pooled:
+            return
         if memory and not torch.equal(one[:, 1:], two[:, 1:]):
             raise Skip("its queries are keys as well, beside its memory")
         is_causal = self.length > 1 and torch.equal(one[:, :-1], two[:, :-1])
         self.how["causal"] = is_causal and not memory
         self.how["seen"] = None if memory else self._seen()
-        self.assumed.insert(0, f"{type(self.layer).__name__}, as its model calls it")
         told = getattr(self.layer, "is_causal", None)
         if told is not None and bool(told) != self.how["causal"]:
             self.assumed.append(f"is_causal={told} is what it says, and not what it does")
@@ -213,7 +222,7 @@ class Caught(Adapted):
                 return {}
             first = [x.reshape(-1, *x.shape[-2:])[:1, 1:2] for x in pair]
             cos, sin = (x.detach().double().flatten() for x in first)
-            return Turns.read(cos, sin, dim).how() | {"position_ids": False}
+            return Turns.read(cos, sin, dim, may_be_part=True).how() | {"position_ids": False}
         names = [n for n, v in self.call.given.items() if v is not None and n not in KNOWN]
         if any("bias" in name or "rel_pos" in name for name in names):
             return {"positions": "relative"}
@@ -225,7 +234,7 @@ class Caught(Adapted):
 
     def _turns_nothing(self, pair: Any) -> bool:
         """Whether cosines of one and sines of zero give what the model's own give."""
-        none = type(pair)((torch.ones_like(pair[0]), torch.zeros_like(pair[1])))
+        none = _unturned(pair)
         other = {n: none if value is pair else value for n, value in self.call.given.items()}
         with torch.no_grad():
             return torch.equal(self._given(self.call.given), self._given(other))
@@ -245,9 +254,7 @@ class Caught(Adapted):
             seen = one
         if is_whole(seen):
             return None
-        if self.fixed[0]:
-            share = seen.double().mean().item()
-            self.assumed.append(f"a token sees {share:.0%} of all, as was measured")
+        self.is_odd |= not is_local(seen) and self.fixed[0] > 0
         return lambda i, j: bool(seen[i, j])
 
     def _drawn(self, length: int) -> Tensor:
@@ -260,6 +267,33 @@ class Caught(Adapted):
         length = self.fixed[0] or self.length
         draws = [seen_pairs(self, self._drawn(length)) for _ in range(4)]
         return not all(torch.equal(draws[0], each) for each in draws)
+
+    @property
+    def turns_values(self) -> bool:
+        """Whether equal values give equal outputs as soon as no position turns them."""
+        if not any(n.startswith(PLACED) and v is not None for n, v in self.call.given.items()):
+            return False
+        x = self._drawn(1).expand(self.batch, self.length, -1)
+        self.is_turned_back = True
+        try:
+            with torch.no_grad():
+                found = self(x)
+        finally:
+            self.is_turned_back = False
+        return torch.allclose(found, found[:, :1], rtol=1e-4, atol=1e-5)
+
+    @property
+    def has_own_backward(self) -> bool:
+        """Whether a function with a backward of its own is in the layer's graph."""
+        x = self._drawn(self.length).expand(self.batch, -1, -1).clone().requires_grad_()
+        found, nodes, known = False, [self(x).grad_fn], set[Any]()
+        while nodes:
+            node = nodes.pop()
+            if node is not None and node not in known:
+                known.add(node)
+                found |= isinstance(node, torch.autograd.function.BackwardCFunction)
+                nodes += [each for each, _ in node.next_functions]
+        return found
 
     def _shown_by_mask(self) -> Tensor | None:
         """What the model's own mask shows, if that is neither all nor a triangle."""
@@ -285,14 +319,22 @@ class Caught(Adapted):
         given = dict(self._at(x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1]))
         # What else is as large as the tokens, such as a residual, would tell of the model's own.
         tokens = self.layout.raw(x)  # contiguous, as in any model
-        others = {n for n, v in given.items() if isinstance(v, Tensor) and v.shape == tokens.shape}
-        given |= dict.fromkeys(others - set(self.memories), torch.zeros_like(tokens))
+        given |= dict.fromkeys(self.besides, torch.zeros_like(tokens))
         given |= dict.fromkeys(self.tokens, tokens)
         if memory is not None:
             given |= dict.fromkeys(self.memories, self.layout.raw(memory))
+        if self.is_turned_back:
+            given |= {n: _unturned(v) for n, v in given.items() if n.startswith(PLACED)}
         if mask is not None:
             given[self.mask_name] = self._mask(given[self.mask_name], mask, x)
-        found = self._given({name: _like(value, x) for name, value in given.items()})
+        try:
+            found = self._given({name: _like(value, x) for name, value in given.items()})
+        except Exception as error:
+            changes = self._changes(x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1])
+            if x.shape[:2] != (self.batch, self.length) and self.watched.runs(changes):
+                # In the model itself it works: what is given besides has not been read rightly.
+                raise Skip(f"what its model gives it besides isn't known: {error}"[:110]) from error
+            raise
         return self.layout.output(found)
 
     def _at(self, batch: int, length: int, keys: int) -> dict[str, Any]:
@@ -303,16 +345,20 @@ class Caught(Adapted):
             raise Skip(f"its model calls it with {self.keys} keys, whatever the input")
         if self.layout.is_alone:
             return self.call.given
-        sequences, tokens = self.axes
-        changes = [(sequences, self.batch, batch)]
-        changes += [] if self.is_fixed else [(tokens, self.length, length)]
-        changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
-        found = self.watched.at(self.call.name, changes)
+        found = self.watched.at(self.call.name, self._changes(batch, length, keys))
         given = self.layout.output(found[self.tokens[0]])
         shape = tuple(given.shape[:2])
         if shape != (batch, self.length if self.is_fixed else length):
             raise Skip(f"its model gives it {shape} tokens for {batch, length}")
         return found
+
+    def _changes(self, batch: int, length: int, keys: int) -> list[tuple[int, int, int]]:
+        """What changes in the model's inputs."""
+        sequences, tokens = self.axes
+        changes = [(sequences, self.batch, batch)]
+        changes += [] if self.is_fixed else [(tokens, self.length, length)]
+        changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
+        return changes
 
     def _mask(self, given: Tensor | None, mask: Tensor, x: Tensor) -> Tensor:
         """A mask of booleans beside what the model's mask hides, in the model's form."""
@@ -374,6 +420,13 @@ def _first(found: Any) -> Tensor:
 def _is_added(mask: Tensor | None) -> bool:
     """Whether a mask of floats is added to scores; some are one where a query may attend."""
     return mask is None or bool(mask.max() <= 0)
+
+
+def _unturned(pair: Any) -> Any:
+    """Positions that turn nothing: cosines of one and sines of zero, or angles of zero."""
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        return type(pair)((torch.ones_like(pair[0]), torch.zeros_like(pair[1])))
+    return torch.zeros_like(pair) if isinstance(pair, Tensor) else pair
 
 
 def _like(value: Any, x: Tensor) -> Any:

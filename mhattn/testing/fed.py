@@ -60,7 +60,10 @@ class Feed:
     def pictures(self) -> list[Tensor]:
         """As wide as the configuration says, or of other usual sizes; packed patches; videos."""
         given = [v for v in self._image_sizes() if v]
-        sizes = [*given, (32, 32), (64, 64), (128, 128), (224, 224)]
+        others = [(32, 32), (64, 64), (128, 128), (224, 224)]
+        # Of the smallest picture, a tower of convolutions leaves one token.
+        others = others[1:] if "backbone_config" in vars(self.config) else others
+        sizes = [*given, *others]
         sizes = list(dict.fromkeys(sizes))
         wide = self.channels * self.patch**2
         if "spatial_shapes" in self.takes or "pixel_position_ids" in self.takes:

@@ -43,7 +43,9 @@ class Layout:
         return (x.transpose(0, 1) if self.is_turned else x).contiguous()
 
     def output(self, raw: Tensor) -> Tensor:
-        """``(B, L, E)`` of what a layer gives."""
+        """``(B, L, E)`` of what a layer gives; one output for a sequence is one of length one."""
+        if raw.ndim == 2 and len(self.shape) != 2:
+            raw = raw[:, None]
         return self.flat(raw)[:: self.unit]
 
 

@@ -19,11 +19,13 @@ def seen_pairs(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         found = layer(many)
     gap = (found[:-1] - found[-1:]).abs().amax(dim=-1).T  # output i, token j
     usual = found[-1].square().mean().sqrt().clamp(min=1e-9)
-    return (gap / usual > 1e-9) | torch.eye(length, dtype=torch.bool, device=x.device)
+    return gap / usual > 1e-9
 
 
 def is_local(seen: Tensor) -> bool:
     """Whether who sees whom is a window on both sides or before, or parts of a text."""
+    if not seen.any():
+        return False
     length = len(seen)
     triangle = torch.ones_like(seen).tril()
     is_causal = not (seen & ~triangle).any()

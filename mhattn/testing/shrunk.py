@@ -16,6 +16,7 @@ SIZES = {
     "top_k_experts window_size",
     4: "num_attention_heads num_heads n_head n_heads encoder_attention_heads "
     "decoder_attention_heads num_experts num_local_experts n_routed_experts rotary_dim",
+    6: "num_queries",
     8: "attention_window block_size mamba_n_heads mamba_d_head head_dim d_kv patch_size qk_rope_head_dim qk_nope_head_dim v_head_dim",
     16: "kv_lora_rank q_lora_rank moe_intermediate_size hidden_size_per_layer_input",
     24: "max_source_positions embed_dim",
@@ -67,6 +68,8 @@ def shrink(config: Any, transformers: Any, kept: Any = ()) -> None:
         if name in told and name not in kept and isinstance(told[name], int | None):
             _set(config, name, size)
     unsaid = {n: v for n, v in UNSAID.items() if told.get(n, v) is None}
+    if "window_size" in told and "image_size" in told:
+        _set(config, "image_size", 128)  # each stage halves it, and the last one has a window
     for name, value in (ALWAYS | unsaid).items():
         if name in told:
             _set(config, name, value)

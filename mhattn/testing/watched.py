@@ -127,6 +127,20 @@ class Watched:
             self.known[key] = self._reached(name, changes)
         return self.known[key]
 
+    def runs(self, changes: list[tuple[int, int, int]]) -> bool:
+        """Whether the whole model takes inputs of other sizes."""
+        key = ("", *changes)
+        if key not in self.known:
+            inputs, options = resized((self.inputs, self.options), changes)
+            try:
+                with torch.no_grad():
+                    self.model(*inputs, **options)
+            except Exception:  # whatever the model raises
+                self.known[key] = {}
+            else:
+                self.known[key] = {"runs": True}
+        return bool(self.known[key])
+
     def _reached(self, name: str, changes: list[tuple[int, int, int]]) -> dict[str, Any]:
         inputs, options = resized((self.inputs, self.options), changes)
         found: list[dict[str, Any]] = []
@@ -206,8 +220,8 @@ def axes_of(value: Any, axis: int) -> set[int]:
 
 def _is_called_attention(module: nn.Module) -> bool:
     """Whether a class has attention in its name, and three matrices of its own."""
-    matrices = [m for m in module.children() if getattr(cast(Any, m), "weight", None) is not None]
-    matrices = [m for m in matrices if cast(Tensor, m.weight).ndim == 2]
+    weights = [getattr(cast(Any, m), "weight", None) for m in module.children()]
+    matrices = [p for p in weights if isinstance(p, Tensor) and p.ndim == 2]
     return "attention" in type(module).__name__.lower() and len(matrices) >= 3
 
 

@@ -118,14 +118,17 @@ class Caught(Adapted):
         return tokens, (keys if self.memories else tokens)
 
     def _takes_any_length(self, rest: list[Tensor]) -> bool:
-        if any(self.length in x.shape for x in rest):
+        # Tables of distances have a row for each of them, on both sides.
+        sizes = {self.length, 2 * self.length - 1, 2 * self.length + 1}
+        if any(sizes & set(x.shape) for x in rest):
             return False
         x, axis = self.call.given[self.tokens[0]], 0 if self.layout.is_turned else 1
-        x = torch.cat([x, x], dim=axis).narrow(axis, 0, self.length // 2 or 2)
-        given = self.call.given | dict.fromkeys(self.tokens, x)
+        twice = torch.cat([x, x], dim=axis)
         try:
             with torch.no_grad():
-                self.layer(**given)
+                for length in (self.length // 2 or 1, 2 * self.length):
+                    part = twice.narrow(axis, 0, length)
+                    self.layer(**self.call.given | dict.fromkeys(self.tokens, part))
         except Exception:  # whatever a layer raises for a length that it doesn't know
             return False
         return True
@@ -244,6 +247,8 @@ class Caught(Adapted):
         length = self.fixed[0] or TOKENS
         seen = None if self.fixed[0] else self._shown_by_mask()
         if seen is None:
+            if not self.call.keys:  # it weighs nothing: a recurrence sees all earlier tokens
+                return None
             try:
                 one, other = (seen_pairs(self, self._drawn(length)) for _ in range(2))
             except (Skip, RuntimeError, ValueError, IndexError):  # the checks say what it takes
@@ -398,7 +403,7 @@ def _roles(call: Call) -> tuple[list[str], list[str]]:
         raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
     same = (n for n, v in floats.items() if v.shape == first.shape)
     tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
-    memories = ("key", "value", "memory", "context", "kv", *MEMORIES)
+    memories = ("key", "value", "memory", "context", "kv", "inputs", *MEMORIES)
     return tokens, [n for n in floats if n in memories and n not in tokens]
 
 
@@ -433,6 +438,6 @@ def _like(value: Any, x: Tensor) -> Any:
     """The same in the type of floats of the tokens."""
     if isinstance(value, Tensor):
         return value.to(x.dtype) if value.is_floating_point() else value
-    if type(value) in (list, tuple):
-        return type(value)(_like(each, x) for each in value)
-    return value
+    if type(value) is list:  # a state, which a layer may write into
+        return [each.clone() if isinstance(each, Tensor) else each for each in value]
+    return tuple(_like(each, x) for each in value) if type(value) is tuple else value

@@ -11,14 +11,15 @@ __all__: list[str] = []
 def seen_pairs(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Of one sequence ``(L, E)``, which outputs move with which tokens, ``(L, L)``."""
     length = len(x)
-    # All of them in one batch, the last one as it was: a model is run once for it.
-    many = x.expand(length + 1, -1, -1).clone()
-    places = torch.arange(length, device=x.device)
-    many[places, places] = 2 * torch.randn_like(x)
+    # One batch with all of them: a model is run once for it. Equal rows of a batch may be rounded
+    # otherwise at another place in it, so each is compared with what stood at its own.
+    before = x.expand(length, -1, -1).clone()
+    after, places = before.clone(), torch.arange(length, device=x.device)
+    after[places, places] = 2 * torch.randn_like(x)
     with torch.no_grad():
-        found = layer(many)
-    gap = (found[:-1] - found[-1:]).abs().amax(dim=-1).T  # output i, token j
-    usual = found[-1].square().mean().sqrt().clamp(min=1e-9)
+        one, other = layer(before), layer(after)
+    gap = (one - other).abs().amax(dim=-1).T  # output i, token j
+    usual = one.square().mean().sqrt().clamp(min=1e-9)
     return gap / usual > 1e-9
 
 

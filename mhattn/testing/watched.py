@@ -232,9 +232,9 @@ def _attends(module: nn.Module, args: Any, kwargs: Any, keys: int) -> bool:
         return False
     if "att" in kind or isinstance(module, nn.MultiheadAttention):
         return True
-    given = [x for x in tensors_of([*args, kwargs]) if x.ndim == 3 and x.is_floating_point()]
+    given = [x for x in tensors_of([*args, kwargs]) if x.ndim in (3, 4) and x.is_floating_point()]
     # A router weighs as well, and what it weighs are experts.
-    return any(x.shape[1] <= keys or keys in x.shape[:2] for x in given)
+    return any(x.shape[1:-1].numel() <= keys or keys in x.shape[:2] for x in given)
 
 
 def _inside(name: str, outer: str) -> bool:

@@ -241,9 +241,32 @@ def _parts(check: Check) -> list[str]:
     return [name for name in check.also if name not in CHECKS]
 
 
+# What can be asked of a layer that is called with one number of tokens alone.
+OF_ONE_LENGTH = (
+    "shape",
+    "repeat",
+    "dropout",
+    "inputs-kept",
+    "strides",
+    "constant-values",
+    "past",
+    "batch",
+    "heads-apart",
+    "formula",
+    "overflow",
+    "half",
+    "double",
+    "gradients",
+)
+
+
 def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     """What a check found, and why it could not look."""
     found: list[Finding] = []
+    if any(subject.fixed) and check.name not in OF_ONE_LENGTH:
+        tokens, keys = subject.fixed
+        many = f"{tokens} tokens" if tokens else f"{keys} keys"
+        return found, f"its model calls it with {many}, whatever the input"
     try:
         for each in check.look(subject):
             found.append(replace(each, page=each.page or PAGES[each.check]))

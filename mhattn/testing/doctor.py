@@ -11,6 +11,7 @@ from torch import nn
 from mhattn.testing import (
     batches,
     caches,
+    dropped,
     formula,
     heads,
     likeness,
@@ -32,6 +33,7 @@ __all__ = ["assert_attention", "check_attention"]
 
 ROOMS = (
     numbers,
+    dropped,
     order,
     masks,
     batches,

@@ -72,6 +72,20 @@ def _of_fused(args: tuple[Any, ...], options: dict[str, Any]) -> Tensor | None:
         return nn.functional.scaled_dot_product_attention(**given)
 
 
+def largest_product(subject: Subject, inputs: list[Tensor], **asked: Any) -> float:
+    """The largest number among what queries and keys give, before the scale."""
+    noted = _Products()
+    with noted, torch.no_grad():
+        subject(*inputs, **asked)
+    shape = (inputs[0].shape[-2], inputs[1].shape[-2])
+    made = [result for _, _, result in noted.products if result.shape[-2:] == shape]
+    for args, options in noted.fused:
+        given = dict(zip(("query", "key"), args, strict=False)) | options
+        key = given["key"].repeat_interleave(given["query"].shape[1] // given["key"].shape[1], 1)
+        made.append(given["query"] @ key.mT)
+    return max((x.abs().max().item() for x in made), default=math.inf)
+
+
 def scale_of(subject: Subject, inputs: list[Tensor]) -> tuple[float, int] | None:
     """What the products of queries and keys are multiplied by, and the width of a key.
 

@@ -244,8 +244,8 @@ def formula(subject: Subject) -> Found:
     if wrong:
         yield _usual(subject, *wrong)
         return
-    yield from _large(subject)
-    yield from _long(subject, reference)
+    if found := [*_large(subject)] or [*_long(subject, reference)]:
+        yield from found
     yield from _own_masks(subject, reference)
 
 

@@ -56,6 +56,30 @@ def future(subject: Subject) -> Found:
                         "future", did, got, "outputs before them stay as they are", f"sequence {b}"
                     )
                     return
+    yield from _beginning(subject)
+
+
+def _beginning(subject: Subject) -> Found:
+    """The beginning of a text alone gives the beginning of the outputs, however long the text is.
+
+    Tokens that are replaced are as many as before; a scale or a mask made from their number is not
+    seen then.
+    """
+    inputs = subject.draw(67, batch=2, seed=3)
+    for length in (37, 13, 2, 1):
+        part = subject.three([x[..., :length, :].contiguous() for x in inputs])
+        try:
+            with torch.no_grad():
+                whole, alone = (subject(*x, causal=True).output for x in (inputs, part))
+        except Exception as error:  # no layer has to take a text as long as this
+            if not (isinstance(error, Skip) or is_of_layer(error)):
+                raise
+            return
+        gap = apart(subject, whole[..., :length, :], alone).max().item()
+        if not gap <= subject.tolerance:
+            did, got = f"the first {length} of 67 tokens alone", f"outputs differ by {said(gap)}"
+            yield Finding("future", did, got, "the same: what comes later changes nothing")
+            return
 
 
 @check("past", "masks-in-practice/#causal")

@@ -1,11 +1,11 @@
 """Checks of precision: large scores, sixteen and sixty-four bits, gradients."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from mhattn.testing.formula import compared
 from mhattn.testing.probes import said, spread
 from mhattn.testing.products import largest_product
 from mhattn.testing.projections import candidates
@@ -124,16 +124,21 @@ def _beyond_rounding(
     return None if ours <= limit else (ours, limit)
 
 
-def _plain_product(subject: Subject, inputs: list[Tensor]) -> float:
-    """The largest product of a query and a key, by the layer's own matrices where they are found."""
+def _fits_half(subject: Subject, inputs: list[Tensor]) -> bool:
+    """Whether what a layer multiplies fits float16, or would, did it follow the formula's order."""
+    if largest_product(subject, inputs, **subject.usual) < LARGEST / 2:
+        return True
     try:
+        if compared(subject)[1]:  # another formula has other products
+            return False
         three = inputs if subject.is_heads else next(candidates(subject, inputs, {})).three
-    except (Skip, RuntimeError, StopIteration):
-        return math.inf
+    except (Skip, RuntimeError):
+        return False
     q, k = three[0], three[1]
     if not subject.is_heads:
         q, k = (x.unflatten(-1, (-1, subject.dim)).transpose(1, 2) for x in (q, k))
-    return (q @ spread(k, q.shape[1], subject.calls.groups).mT).abs().max().item()
+    product = q @ spread(k, q.shape[1], subject.calls.groups).mT
+    return product.abs().max().item() < LARGEST / 2
 
 
 LARGEST = torch.finfo(torch.float16).max
@@ -161,8 +166,7 @@ def _large(subject: Subject, size: float) -> Found:
     if exact.isfinite().all() and exact.abs().max() < LARGEST:
         # Whoever multiplies before the scale has larger products than the scores are: where those
         # don't fit, no usual token is that large.
-        made = largest_product(wide, given, **subject.usual)
-        fits = min(made, _plain_product(wide, given)) < LARGEST
+        fits = _fits_half(wide, given)
         what = "finite numbers: products fit float16" if fits else "scale before the product"
         level = "error" if fits else "note"
         yield Finding("half", did, "NaN or infinity", what, level=level)

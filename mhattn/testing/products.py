@@ -73,12 +73,11 @@ def _of_fused(args: tuple[Any, ...], options: dict[str, Any]) -> Tensor | None:
 
 
 def largest_product(subject: Subject, inputs: list[Tensor], **asked: Any) -> float:
-    """The largest number among what queries and keys give, before the scale."""
+    """The largest number among a layer's products, that of queries and keys before the scale."""
     noted = _Products()
     with noted, torch.no_grad():
         subject(*inputs, **asked)
-    shape = (inputs[0].shape[-2], inputs[1].shape[-2])
-    made = [result for _, _, result in noted.products if result.shape[-2:] == shape]
+    made = [result for _, _, result in noted.products]
     for args, options in noted.fused:
         given = dict(zip(("query", "key"), args, strict=False)) | options
         key = given["key"].repeat_interleave(given["query"].shape[1] // given["key"].shape[1], 1)

@@ -1,5 +1,7 @@
 """Who sees whom in long texts: one call instead of one for each token."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ def _replaced(x: Tensor, other: Tensor) -> Tensor:
 
 
 def moved_at_once(
-    subject: Subject, lengths: tuple[int, ...], size: float = 0.3, **asked: object
+    subject: Subject, lengths: tuple[int, ...], size: float = 0.3, **asked: Any
 ) -> Tensor:
     """By how much output ``i`` moves when token ``j`` is another, ``(L, S)``.
 
@@ -42,7 +44,7 @@ def moved_at_once(
 
 
 def is_blind(
-    subject: Subject, lengths: tuple[int, ...], i: int, j: int, *, cross: bool, **asked: object
+    subject: Subject, lengths: tuple[int, ...], i: int, j: int, *, cross: bool, **asked: Any
 ) -> bool:
     """Whether output ``i`` stays to the last bit when token ``j`` is another, whatever their size.
 

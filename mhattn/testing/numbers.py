@@ -67,7 +67,7 @@ def _overwritten(subject: Subject) -> Found:
 
 @check("inputs-kept", "shapes-in-depth/#traps")
 def inputs_kept(subject: Subject) -> Found:
-    """Whatever the layer is given or has returned is as before after a call, and so is the layer."""
+    """What is given or was returned stays as it is in a call, and so does the layer."""
     yield from _overwritten(subject)
     c = subject.calls
     seen = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril(3)

@@ -126,7 +126,9 @@ def wrong_scale(subject: Subject) -> tuple[Named, float] | None:
     again = scale_of(subject, subject.draw(11, seed=20))
     if again and abs(again[0] / scale - 1) > 1e-3:
         by_keys = abs(scale * 6**0.5 - 1) < 1e-3 and abs(again[0] * 11**0.5 - 1) < 1e-3
-        return Named(BY_KEYS if by_keys else f"scale {scale:.4g}, and another in longer texts"), right
+        return Named(
+            BY_KEYS if by_keys else f"scale {scale:.4g}, and another in longer texts"
+        ), right
     for name, other in scales(subject, right, dim).items():
         if abs(scale / other - 1) < 1e-3:
             return Named(name), right

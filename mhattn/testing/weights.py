@@ -38,7 +38,14 @@ def weights(subject: Subject) -> Found:
         if (gap := apart(subject, plain, found.output).max().item()) > subject.tolerance:
             did, got = f"{name}, with weights and without", f"outputs differ by {said(gap)}"
             yield Finding("weights", did, got, "the same output")
-        yield from _belongs(subject, name, inputs, given, found.output, _right(subject, reference, inputs, seen, asked))
+        yield from _belongs(
+            subject,
+            name,
+            inputs,
+            given,
+            found.output,
+            _right(subject, reference, inputs, seen, asked),
+        )
         yield from _stay(subject, name, found.weights, lengths, asked)
     if c.mask:
         try_forms(subject)

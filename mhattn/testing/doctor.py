@@ -244,7 +244,9 @@ def _sort(report: Report, subject: Subject) -> None:
 
     def place(each: Finding) -> tuple[bool, bool, int]:
         named = any(name in each.got for name in (KNOWN, UNSAID, EARLIER))
-        return each.level == "note", not named, order.index(each.check)
+        # A formula without a name tells least, and less than what stands beside it.
+        check = "half" if UNKNOWN in each.got else each.check
+        return each.level == "note", not named, order.index(check)
 
     report.findings.sort(key=place)
 

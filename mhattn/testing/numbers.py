@@ -163,9 +163,6 @@ def constant_values(subject: Subject) -> Found:
             # does, it makes here too.
             first = [x[..., :1, :].contiguous() for x in inputs[1:]]
             one = subject(inputs[0], *first).output if len(lengths) == 2 else one
-        elif c.inputs == "x" and not c.outputs:  # so it is for a token alone
-            alone = inputs[0][..., :1, :].contiguous()
-            one = subject(alone, **options).output.expand_as(found)
         if subject.is_heads:
             one = spread(inputs[2], subject.heads, c.groups)[..., :1, :].expand_as(found)
         gap = apart(subject, one, found).max().item()
@@ -177,6 +174,16 @@ def constant_values(subject: Subject) -> Found:
                 "each output is that value: the weights of a query sum to one",
             )
             return
+        if c.inputs == "x" and not c.outputs:
+            alone = subject(inputs[0][..., :1, :].contiguous(), **options).output
+            if (
+                not (gap := apart(subject, found[..., :1, :], alone).max().item())
+                <= subject.tolerance
+            ):
+                did, got = "one token alone, and six times", f"outputs differ by {said(gap)}"
+                what = "the same: all weights sum to one"
+                yield Finding("lengths", did, got, what, page="cross-attention/#lengths")
+                return
 
 
 @check("causal-shortcut", "pytorch-attention/#mha")

@@ -138,7 +138,7 @@ def _fits_half(subject: Subject, inputs: list[Tensor]) -> bool:
     if not subject.is_heads:
         q, k = (x.unflatten(-1, (-1, subject.dim)).transpose(1, 2) for x in (q, k))
     product = q @ spread(k, q.shape[1], subject.calls.groups).mT
-    return product.abs().max().item() < LARGEST / 2
+    return product.abs().max().item() < LARGEST
 
 
 LARGEST = torch.finfo(torch.float16).max

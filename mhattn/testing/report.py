@@ -3,6 +3,8 @@
 import textwrap
 from dataclasses import dataclass, field
 
+from mhattn.testing.ranks import following
+
 __all__ = ["Finding", "Report"]
 
 SITE = "https://mhattn.github.io/mhattn/"
@@ -92,6 +94,10 @@ class Report:
         if shown and KNOWN in shown[0].got:
             # A mistake that has a name explains the output to rounding: the rest follows from it.
             shown, rest = shown[:1], list(dict.fromkeys(each.check for each in shown[1:]))
+        elif follow := following(shown):
+            # So it is, as a rule, with what needs that which was found first.
+            shown = [each for each in shown if each not in follow]
+            rest = list(dict.fromkeys(each.check for each in follow))
         return shown, rest
 
     def __str__(self) -> str:
@@ -108,7 +114,7 @@ class Report:
             lines += ["", str(finding)]
         if rest:
             text = f"also found, as a rule for the same reason: {', '.join(rest)}"
-            lines += ["", textwrap.fill(text, 66, subsequent_indent="  ")]
+            lines += ["", textwrap.fill(text, 66, subsequent_indent="  ", break_on_hyphens=False)]
         if good:
             text = ", ".join(good)
             lines += ["", textwrap.fill(f"passed: {text}", 66, subsequent_indent="  ")]

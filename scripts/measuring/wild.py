@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import torch
 from mhsite.stories import schedule
 from mhsite.stories.meaning import hash_of, of_module
-from mhsite.stories.source import DOCS, ROOT
+from mhsite.stories.source import DOCS, ROOT, SourceError
 
 from measuring.machine import processor
 from measuring.wild_models import built, catalogue
@@ -190,13 +190,23 @@ def own_hash() -> str:
     return hash_of(of_module((here / name).read_text("utf-8")).code for name in names)[:16]
 
 
-def printed(program: str) -> dict[str, float]:
-    """The numbers that a program of the folder upstream prints, by the words before them."""
-    command = [sys.executable, "-W", "ignore", str(UPSTREAM / f"{program}.py")]
+def filed() -> dict[str, Any]:
+    """What is filed: about, programs, rows."""
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def numbers(text: str) -> dict[str, float]:
+    """The numbers that a program prints, by the words before them."""
+    return {name: float(number) for name, number in PRINTED.findall(text)}
+
+
+def printed(program: Path) -> dict[str, float]:
+    """What a program of the folder upstream prints, as long as it shows its mistake."""
+    command = [sys.executable, "-W", "ignore", str(program)]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=LIMIT)
     if done.returncode != 1:
-        raise ValueError(f"upstream/{program}.py must end with 1, got {done.returncode}")
-    return {name: float(number) for name, number in PRINTED.findall(done.stdout)}
+        raise SourceError(f"must end with 1, got {done.returncode}: {done.stderr[-300:]}", program)
+    return numbers(done.stdout)
 
 
 def sweep(jobs: int = 1) -> Path:
@@ -221,9 +231,9 @@ def _known(draft: Path) -> list[Row]:
     """Rows that the same code gave: those that are filed, and those of a run that was stopped."""
     found = []
     if FILE.is_file():
-        filed = json.loads(FILE.read_text(encoding="utf-8"))
-        hashes = filed["about"]["code"], filed["about"]["doctor"]
-        found = filed["rows"] if hashes == (own_hash(), doctors_hash()) else []
+        before = filed()
+        hashes = before["about"]["code"], before["about"]["doctor"]
+        found = before["rows"] if hashes == (own_hash(), doctors_hash()) else []
     if draft.is_file():
         found += [json.loads(line) for line in draft.read_text(encoding="utf-8").splitlines()]
     return found
@@ -246,7 +256,7 @@ def write(found: list[Row]) -> None:
         "code": own_hash(),
         "doctor": doctors_hash(),
     }
-    programs = {p.stem: printed(p.stem) for p in sorted(UPSTREAM.glob("*.py"))}
+    programs = {p.stem: printed(p) for p in sorted(UPSTREAM.glob("*.py"))}
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in found)
     head = json.dumps({"about": about, "programs": programs}, ensure_ascii=False, indent=1)
     draft = FILE.with_name(f".{FILE.name}.{os.getpid()}")

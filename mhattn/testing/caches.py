@@ -194,7 +194,8 @@ def _shifted(subject: Subject) -> Found:
         ways = [("mask", mask)] * bool(c.mask) + [("padding", real.expand(3, -1))] * bool(c.padding)
         for name, hides in ways:
             try:
-                other = subject(*longer, **(subject.usual | {name: hides})).output
+                asked: dict[str, Any] = subject.usual | {name: hides}
+                other = subject(*longer, **asked).output
             except Exception:  # its table ends, or it refuses both
                 continue
             gap = apart(subject, one, other[..., number:, :]).max().item()

@@ -174,16 +174,6 @@ def constant_values(subject: Subject) -> Found:
                 "each output is that value: the weights of a query sum to one",
             )
             return
-        if c.inputs == "x" and not c.outputs:
-            alone = subject(inputs[0][..., :1, :].contiguous(), **options).output
-            if (
-                not (gap := apart(subject, found[..., :1, :], alone).max().item())
-                <= subject.tolerance
-            ):
-                did, got = "one token alone, and six times", f"outputs differ by {said(gap)}"
-                what = "the same: all weights sum to one"
-                yield Finding("lengths", did, got, what, page="cross-attention/#lengths")
-                return
 
 
 @check("causal-shortcut", "pytorch-attention/#mha")

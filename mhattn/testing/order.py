@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mhattn.testing.far import is_blind, moved_at_once
 from mhattn.testing.probes import allowed, apart, causal, influence, modes, pair, said
@@ -219,9 +219,28 @@ def lengths(subject: Subject) -> Found:
             got = f"{found.shape[-2]} outputs"
             yield Finding("lengths", did, got, f"{number} outputs")
             return
-    if not isinstance(subject.layer, torch.nn.Module):
+    if not isinstance(subject.layer, nn.Module):
         return
+    yield from _alone(subject)
     yield from _kept(subject)
+
+
+def _alone(subject: Subject) -> Found:
+    """One token alone gives what it gives beside others that are the same: weights sum to one."""
+    c = subject.calls
+    if c.inputs != "x" or c.outputs or c.sinks or c.positions == "absolute" or subject.is_block:
+        return
+    one = subject.draw(1, seed=6)[0]
+    for options in subject.ways:
+        several = subject(one.expand(-1, 6, -1).contiguous(), **options).output
+        # Where they don't give the same to each other, it is no matter of one token.
+        if apart(subject, several, several[:, :1].expand_as(several)).max() > subject.tolerance:
+            return
+        gap = apart(subject, several[:, :1], subject(one, **options).output).max().item()
+        if not gap <= subject.tolerance:
+            did, got = "one token alone, and six times", f"outputs differ by {said(gap)}"
+            yield Finding("lengths", did, got, "the same: all weights sum to one")
+            return
 
 
 def _kept(subject: Subject) -> Found:

@@ -8,7 +8,7 @@ __all__: list[str] = []
 # A check stands behind those that it needs: if outputs are chance, every comparison fails; if a
 # plain mask hides nothing, a mask for each head doesn't either. What tells only that something is
 # wrong, as another formula that has no name, stands at the end.
-RANKS = (
+RANKS: tuple[str, ...] = (
     "shape",
     "repeat",
     "dropout",
@@ -50,7 +50,7 @@ RANKS = (
 )
 MASKS = ("mask-size", "mask-batch", "mask-heads", "mask-and-causal", "mask-forms")
 # What as a rule has no other reason than the first finding.
-FOLLOWS = {
+FOLLOWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("shape", "repeat", "batch", "lengths"), RANKS),
     "dropout": ("batch", "future", "padding", "mask", *MASKS),
     "future": ("mask", *MASKS, "causal-shortcut", "padding", "corner", "cache", "formula"),

@@ -333,7 +333,8 @@ class Caught(OwnMasks):
 def _unturned(pair: Any) -> Any:
     """Positions that turn nothing: cosines of one and sines of zero, or angles of zero."""
     if isinstance(pair, tuple | list) and len(pair) == 2:
-        return type(pair)((torch.ones_like(pair[0]), torch.zeros_like(pair[1])))
+        both = torch.ones_like(pair[0]), torch.zeros_like(pair[1])
+        return list(both) if isinstance(pair, list) else both
     return torch.zeros_like(pair) if isinstance(pair, Tensor) else pair
 
 

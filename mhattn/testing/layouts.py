@@ -45,7 +45,7 @@ class Layout:
         if len(self.shape) == 2:
             return x[0]
         if len(self.shape) == 4:
-            return x.unflatten(1, self.shape[1:3])
+            return x.reshape(len(x), *self.shape[1:3], x.shape[-1])
         return (x.transpose(0, 1) if self.is_turned else x).contiguous()
 
     def output(self, raw: Tensor) -> Tensor:

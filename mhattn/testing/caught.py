@@ -1,14 +1,16 @@
 """A layer inside its model, in the form that the doctor calls."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.adapted import Adapted, number, visible
-from mhattn.testing.hub import CACHES, MASKS, MEMORIES
-from mhattn.testing.layouts import Layout, layout_of
+from mhattn.testing.adapted import number
+from mhattn.testing.hub import CACHES, MASKS
+from mhattn.testing.layouts import PLACED, Layout, first_of, is_cache, layout_of, roles
+from mhattn.testing.own_masks import TOKENS, OwnMasks
 from mhattn.testing.pairs import is_local, is_whole, seen_pairs
 from mhattn.testing.rotations import Turns
 from mhattn.testing.subject import Skip, copied, tensors_of
@@ -18,8 +20,6 @@ __all__: list[str] = []
 
 FEWEST = 3
 LONGEST = 128  # a layer of one length alone is called once for each of its tokens
-TOKENS = 67  # so many are tried for what a layer sees: more than the checks' longest text
-PLACED = ("position_embeddings", "rotary_pos_emb", "freqs", "rope")
 KNOWN = ("cache_position", "position_ids", *MASKS, *CACHES)
 SIGNS = (
     "rotary",
@@ -34,7 +34,7 @@ SIGNS = (
 )
 
 
-class Caught(Adapted):
+class Caught(OwnMasks):
     """A layer that is called with what its model gives it, and tokens of the doctor's own."""
 
     knows_formula = False
@@ -43,7 +43,7 @@ class Caught(Adapted):
         super().__init__(call.layer)
         self.watched, self.call = watched, call
         self.is_turned_back = False
-        self.tokens, self.memories = _roles(call)
+        self.tokens, self.memories = roles(call)
         x = call.given[self.tokens[0]]
         as_large = {n for n, v in call.given.items() if getattr(v, "shape", None) == x.shape}
         self.besides = as_large - {*self.tokens, *self.memories}
@@ -71,7 +71,7 @@ class Caught(Adapted):
 
     def _given(self, given: dict[str, Any]) -> Tensor:
         """What the layer gives, without what it keeps for the next call."""
-        return _first(self.layer(**{n: None if _is_cache(v) else v for n, v in given.items()}))
+        return first_of(self.layer(**{n: None if is_cache(v) else v for n, v in given.items()}))
 
     def _layout(self, x: Tensor) -> tuple[Layout, tuple[int, int]]:
         """How tokens lie in the layer's tensor; which axes of inputs are sequences, tokens."""
@@ -170,8 +170,10 @@ class Caught(Adapted):
         memory = (torch.randn(self.batch, self.keys, self.width).to(like),) if self.keys else ()
         other = x.clone()
         other[:, 0 if memory else -1] += 1
+        begun = time.process_time()
         with torch.no_grad():
             one, two = (self(each, *memory) for each in (x, other))
+        self.seconds = (time.process_time() - begun) / 2
         self.is_pooled = one.shape[1] != x.shape[1]
         if one.shape[0] != x.shape[0]:
             raise Skip(f"its output is {tuple(one.shape)}, from tokens {tuple(x.shape)}")
@@ -186,34 +188,6 @@ class Caught(Adapted):
         told = getattr(self.layer, "is_causal", None)
         if told is not None and bool(told) != self.how["causal"]:
             self.assumed.append(f"is_causal={told} is what it says, and not what it does")
-
-    def _takes_masks(self) -> bool:
-        """Whether masks of the doctor may stand where the model's do."""
-        if not self.mask_name or self.memories or self.call.keys - self.length not in (0, 1):
-            return False  # keys besides, such as compressed ones, have masks of their own
-        mask = self.call.given[self.mask_name]
-        if mask is None:  # the layer itself decides, and is known to take another
-            return self._form() is not None
-        return isinstance(self.layer, nn.MultiheadAttention) or mask.ndim == 4
-
-    def _hides(self, mask: Tensor | None) -> bool:
-        """Whether True hides in a mask of booleans: no query of a model is kept from itself."""
-        if mask is None or mask.dtype != torch.bool or mask.shape[-2] != mask.shape[-1]:
-            return False
-        return not mask.diagonal(dim1=-2, dim2=-1).any()
-
-    def _shown(self, mask: Tensor) -> Tensor:
-        """True where a mask lets a query attend."""
-        if self._hides(mask):
-            return ~mask
-        return mask > -1 if mask.is_floating_point() and _is_added(mask) else mask.bool()
-
-    def _form(self) -> torch.dtype | None:
-        """What the layer's masks are made of, where its model gives it none."""
-        way = getattr(getattr(self.layer, "config", None), "_attn_implementation", None)
-        if isinstance(self.layer, nn.MultiheadAttention) or way == "sdpa":
-            return torch.bool
-        return torch.float32 if way == "eager" else None
 
     def _positions(self, dim: int) -> dict[str, Any]:
         """Positions as `Calls` names them, from what the layer is given and is made of."""
@@ -300,18 +274,6 @@ class Caught(Adapted):
                 nodes += [each for each, _ in node.next_functions]
         return found
 
-    def _shown_by_mask(self) -> Tensor | None:
-        """What the model's own mask shows, if that is neither all nor a triangle."""
-        if not self._takes_masks() or self.is_fixed:
-            return None
-        mask: Any = self._at(self.batch, TOKENS, 0)[self.mask_name]
-        if not isinstance(mask, Tensor) or mask.shape[-2:] != (TOKENS, TOKENS):
-            return None
-        seen = self._shown(mask)
-        if not (seen == seen[:1, :1]).all():
-            raise Skip("its model's mask isn't the same for all sequences")
-        return None if is_whole(seen[0, 0]) else seen[0, 0]
-
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
@@ -335,7 +297,9 @@ class Caught(Adapted):
         try:
             found = self._given({name: _like(value, x) for name, value in given.items()})
         except Exception as error:
-            changes = self._changes(x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1])
+            changes = self._changes(
+                x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1]
+            )
             if x.shape[:2] != (self.batch, self.length) and self.watched.runs(changes):
                 # In the model itself it works: what is given besides has not been read rightly.
                 raise Skip(f"what its model gives it besides isn't known: {error}"[:110]) from error
@@ -365,72 +329,12 @@ class Caught(Adapted):
         changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
         return changes
 
-    def _mask(self, given: Tensor | None, mask: Tensor, x: Tensor) -> Tensor:
-        """A mask of booleans beside what the model's mask hides, in the model's form."""
-        seen = visible(mask, x.shape[1], x.shape[1], causal=False, window=None, on=x)
-        assert seen is not None
-        if isinstance(self.layer, nn.MultiheadAttention):  # True hides there
-            hidden = ~seen if given is None else ~seen | given
-            return hidden.expand(x.shape[0], self.how["num_heads"], -1, -1).flatten(0, 1)
-        own = self.call.given[self.mask_name]
-        if given is not None:
-            seen = seen & self._shown(given)
-        elif self.how["causal"]:
-            seen = seen.tril()
-        seen = seen.expand(x.shape[0], -1, -1, -1)
-        form = self._form() if own is None else own.dtype
-        if form is not None and (not form.is_floating_point or not _is_added(own)):
-            return ~seen if self._hides(own) else seen.to(form)
-        zeros = torch.zeros(seen.shape, dtype=x.dtype, device=x.device)
-        return zeros.masked_fill(~seen, torch.finfo(x.dtype).min)
-
-
-def _roles(call: Call) -> tuple[list[str], list[str]]:
-    """The names of the arguments that are a layer's tokens, and of those that are its memory."""
-    floats = {
-        name: value
-        for name, value in call.given.items()
-        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 2
-    }
-    floats = {n: v for n, v in floats.items() if n not in MASKS and not n.startswith(PLACED)}
-    # Some models lay all tokens side by side, as those of pictures of several sizes.
-    floats = {n: v for n, v in floats.items() if v.ndim >= 3} or floats
-    if not floats:
-        raise Skip("no tokens are among its arguments")
-    first = next(iter(floats.values()))
-    parts = {n: v for n, v in floats.items() if n.startswith(("query_", "key_", "value_"))}
-    if wide := [name for name, part in parts.items() if part.shape[-1] != first.shape[-1]]:
-        raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
-    same = (n for n, v in floats.items() if v.shape == first.shape)
-    tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
-    memories = ("key", "value", "memory", "context", "kv", "inputs", *MEMORIES)
-    return tokens, [n for n in floats if n in memories and n not in tokens]
-
-
-def _is_cache(value: Any) -> bool:
-    """Whether an argument keeps something of a call for the next one."""
-    return "cache" in type(value).__name__.lower()
-
-
-def _first(found: Any) -> Tensor:
-    """The output among what a layer returns."""
-    first = found
-    while isinstance(first, list | tuple) and first:
-        first = first[0]
-    if not isinstance(first, Tensor):
-        raise Skip(f"it returns {type(first).__name__} first, and no tensor")
-    return first
-
-
-def _is_added(mask: Tensor | None) -> bool:
-    """Whether a mask of floats is added to scores; some are one where a query may attend."""
-    return mask is None or bool(mask.max() <= 0)
-
 
 def _unturned(pair: Any) -> Any:
     """Positions that turn nothing: cosines of one and sines of zero, or angles of zero."""
     if isinstance(pair, tuple | list) and len(pair) == 2:
-        return type(pair)((torch.ones_like(pair[0]), torch.zeros_like(pair[1])))
+        both = torch.ones_like(pair[0]), torch.zeros_like(pair[1])
+        return list(both) if isinstance(pair, list) else both
     return torch.zeros_like(pair) if isinstance(pair, Tensor) else pair
 
 
@@ -439,5 +343,6 @@ def _like(value: Any, x: Tensor) -> Any:
     if isinstance(value, Tensor):
         return value.to(x.dtype) if value.is_floating_point() else value
     if type(value) is list:  # a state, which a layer may write into
-        return [each.clone() if isinstance(each, Tensor) else each for each in value]
+        own = (_like(each, x) for each in value)
+        return [each.clone() if isinstance(each, Tensor) else each for each in own]
     return tuple(_like(each, x) for each in value) if type(value) is tuple else value

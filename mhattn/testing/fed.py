@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,7 +38,9 @@ class Feed:
 
     def seen(self, name: str) -> list[Tensor]:
         """Masks of which all are seen."""
-        long = TEXT if name == "attention_mask" else 2 * self.size("max_source_positions", default=20)
+        long = (
+            TEXT if name == "attention_mask" else 2 * self.size("max_source_positions", default=20)
+        )
         ones = torch.ones(2, long, dtype=torch.long)
         return [ones, ones.bool(), torch.ones(2, TEXT, dtype=torch.long)]
 
@@ -94,8 +97,8 @@ class Feed:
 
     def sounds(self) -> list[Tensor]:
         """Spectra, ``(B, features, frames)`` or the other way round."""
-        names = ("num_mel_bins", "n_mels", "num_mels", "input_feat_per_channel", "mel_bins")
-        names += ("feature_projection_input_dim", "feat_size", "input_feat_size", "input_dim")
+        names = ["num_mel_bins", "n_mels", "num_mels", "input_feat_per_channel", "mel_bins"]
+        names += ["feature_projection_input_dim", "feat_size", "input_feat_size", "input_dim"]
         wide = self.size(*names, default=80)
         long = 2 * self.size("max_source_positions", default=FRAMES // 2)
         return [self.floats(2, wide, long), self.floats(2, long, wide), self.floats(2, wide, 3000)]
@@ -105,14 +108,15 @@ class Feed:
         names = ("num_mel_bins", "hidden_size")
         spectra = [self.floats(2, self.size("max_length", default=32), self.size(n)) for n in names]
         waves = [self.floats(2, 3840), self.floats(2, 1, 3840)]
-        return [*reversed(spectra), *waves] if "max_length" in vars(self.config) else waves + spectra
+        return (
+            [*reversed(spectra), *waves] if "max_length" in vars(self.config) else waves + spectra
+        )
 
     def makers(self) -> dict[str, Callable[[], list[Any]]]:
         """What makes an input, by its name."""
         wide = self.size("hidden_size", "d_model", "dim", "n_embd", default=32)
         grid = torch.tensor([[1, SIDE, SIDE]] * 2)
         places = torch.cartesian_prod(torch.arange(SIDE), torch.arange(SIDE)).expand(2, -1, -1)
-        cross = self.size("encoder_hidden_size", "cross_attention_hidden_size", default=wide)
         answers = self.size("num_channels", "num_codebooks", default=2)
         return {
             "input_ids": lambda: [self.tokens(TEXT)],
@@ -122,7 +126,10 @@ class Feed:
             ],
             "decoder_input_values": lambda: [self._wide(ANSWER)],
             "flattened_patches": lambda: [
-                torch.cat([places[:, :9].float() + 1, self.floats(2, 9, self.channels * self.patch**2)], -1)
+                torch.cat(
+                    [places[:, :9].float() + 1, self.floats(2, 9, self.channels * self.patch**2)],
+                    -1,
+                )
             ],
             "inputs": lambda: [self.floats(2, TEXT, wide), self.tokens(TEXT)],
             "qformer_input_ids": lambda: [self.tokens(TEXT)],
@@ -139,6 +146,12 @@ class Feed:
             "grid_thw": lambda: [grid],
             "image_grid_thw": lambda: [grid],
             "merge_sizes": lambda: [torch.tensor([1, 1])],
+        } | self._others(wide)
+
+    def _others(self, wide: int) -> dict[str, Callable[[], list[Any]]]:
+        """Those of a memory, and of series of numbers."""
+        cross = self.size("encoder_hidden_size", "cross_attention_hidden_size", default=wide)
+        return {
             "hidden_states": lambda: self.pictures() if self._grid() else [self._wide(TEXT)],
             "encoder_hidden_states": lambda: [self.floats(2, ANSWER, cross)],
             "inputs_embeds": lambda: [self._wide(TEXT)],
@@ -167,7 +180,8 @@ class Feed:
     def tries(self) -> Iterator[dict[str, Any]]:
         """What the model may be given: the fewest inputs first."""
         makers, named = self.makers(), [n for n in self.takes if n not in ("self", "args")]
-        makers |= {n: lambda n=n: self.seen(n) for n in named if "mask" in n and n not in makers}
+        masks = [n for n in named if "mask" in n and n not in makers]
+        makers |= {n: partial(self.seen, n) for n in masks}
         empty = inspect.Parameter.empty
         plain = {n for n, p in self.takes.items() if p.kind is p.POSITIONAL_OR_KEYWORD}
         required = [n for n in plain if self.takes[n].default is empty]

@@ -1,12 +1,18 @@
 """How a layer's tokens lie in its tensor, and the way from sequences of tokens to it and back."""
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from mhattn.testing.hub import MASKS, MEMORIES
 from mhattn.testing.subject import Skip
+from mhattn.testing.watched import Call
 
 __all__: list[str] = []
+
+PLACED = ("position_embeddings", "rotary_pos_emb", "freqs", "rope")
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Layout:
         if len(self.shape) == 2:
             return x[0]
         if len(self.shape) == 4:
-            return x.unflatten(1, self.shape[1:3])
+            return x.reshape(len(x), *self.shape[1:3], x.shape[-1])
         return (x.transpose(0, 1) if self.is_turned else x).contiguous()
 
     def output(self, raw: Tensor) -> Tensor:
@@ -73,3 +79,40 @@ def layout_of(
     if not unit:
         raise Skip(f"its batch of {shape[0]} is none of the model's inputs")
     return Layout(shape, unit=unit)
+
+
+def roles(call: Call) -> tuple[list[str], list[str]]:
+    """The names of the arguments that are a layer's tokens, and of those that are its memory."""
+    floats = {
+        name: value
+        for name, value in call.given.items()
+        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 2
+    }
+    floats = {n: v for n, v in floats.items() if n not in MASKS and not n.startswith(PLACED)}
+    # Some models lay all tokens side by side, as those of pictures of several sizes.
+    floats = {n: v for n, v in floats.items() if v.ndim >= 3} or floats
+    if not floats:
+        raise Skip("no tokens are among its arguments")
+    first = next(iter(floats.values()))
+    parts = {n: v for n, v in floats.items() if n.startswith(("query_", "key_", "value_"))}
+    if wide := [name for name, part in parts.items() if part.shape[-1] != first.shape[-1]]:
+        raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
+    same = (n for n, v in floats.items() if v.shape == first.shape)
+    tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
+    memories = ("key", "value", "memory", "context", "kv", "inputs", *MEMORIES)
+    return tokens, [n for n in floats if n in memories and n not in tokens]
+
+
+def is_cache(value: Any) -> bool:
+    """Whether an argument keeps something of a call for the next one."""
+    return "cache" in type(value).__name__.lower()
+
+
+def first_of(found: Any) -> Tensor:
+    """The output among what a layer returns."""
+    first = found
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    if not isinstance(first, Tensor):
+        raise Skip(f"it returns {type(first).__name__} first, and no tensor")
+    return first

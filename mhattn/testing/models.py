@@ -20,6 +20,7 @@ __all__ = ["ModelReport", "check_model"]
 
 # What holds of any layer of tokens, whatever it computes.
 ANY_LAYER = ("shape", "repeat", "dropout", "inputs-kept", "batch", "half", "double", "gradients")
+SLOW = 0.2  # seconds of a call: some checks make hundreds of them
 Kinds = dict[tuple[Any, ...], list[Call]]
 
 
@@ -164,13 +165,7 @@ def _kinds(calls: list[Call]) -> Kinds:
 def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
     caught = Caught(watched, call)
     how: dict[str, Any] = {} if only is None else {"only": only}
-    besides = _besides(call.layer)
-    if not besides and not caught.has_heads:
-        besides = "the number of its heads isn't found", ()
-    if not besides and caught.is_pooled:
-        besides = "its outputs are others than its tokens", ("shape",)
-    if not besides and caught.is_odd:
-        besides = "whom a token sees is no pattern that is known", ()
+    besides = _besides(call.layer) or _hinders(caught)
     if only is None and besides:
         how["only"] = [n for n in ANY_LAYER if n not in besides[1]]
         caught.assumed.append(f"{besides[0]}: what holds of attention alone isn't asked")
@@ -207,7 +202,9 @@ def _judged(findings: list[Finding], caught: Caught) -> Iterator[Finding]:
     for each in judged:
         if each.level == "error" and each.check == "order" and errors == {"order"}:
             yield replace(each, got=each.got + ORDER, level="note")
-        elif UNKNOWN in each.got and each.level == "error" and not errors - INDEPENDENT - {"formula"}:
+        elif (
+            UNKNOWN in each.got and each.level == "error" and not errors - INDEPENDENT - {"formula"}
+        ):
             yield replace(each, got=each.got + MAYBE_MEANT, level="note")
         else:
             yield each
@@ -227,6 +224,19 @@ def _one_judged(each: Finding, caught: Caught, is_hard: bool) -> Finding:
     elif each.check == "constant-values" and caught.turns_values:
         choice = TURNED
     return replace(each, got=each.got + choice, level="note") if choice else each
+
+
+def _hinders(caught: Caught) -> tuple[str, tuple[str, ...]] | None:
+    """What keeps most checks from asking a layer, and what else doesn't hold then."""
+    if not caught.has_heads:
+        return "the number of its heads isn't found", ()
+    if caught.is_pooled:
+        return "its outputs are others than its tokens", ("shape",)
+    if caught.is_odd:
+        return "whom a token sees is no pattern that is known", ()
+    if caught.seconds > SLOW:
+        return f"a call takes {caught.seconds:.1f} seconds", ("dropout", "gradients")
+    return None
 
 
 def _readings(how: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -286,7 +296,8 @@ def _kernels(watched: Watched) -> list[Finding]:
     for (name, one), (_, two) in zip(found["eager"], found["sdpa"], strict=False):
         if one.shape != two.shape or not one.is_floating_point():
             return []
-        one, two = (each.nan_to_num() for each in (one, two))  # rows of padding that see nothing
+        both = one.isfinite() & two.isfinite()  # rows of padding that see nothing may be NaN
+        one, two = (torch.where(both, each, 0) for each in (one, two))
         gap = ((one - two).abs().max() / one.abs().max().clamp_min(1e-12)).item()
         if not gap < 1e-3:
             got = f"outputs differ by {gap:.2g} of the largest, first in {name}"

@@ -17,7 +17,8 @@ SIZES = {
     4: "num_attention_heads num_heads n_head n_heads encoder_attention_heads "
     "decoder_attention_heads num_experts num_local_experts n_routed_experts rotary_dim",
     6: "num_queries",
-    8: "attention_window block_size mamba_n_heads mamba_d_head head_dim d_kv patch_size qk_rope_head_dim qk_nope_head_dim v_head_dim",
+    8: "attention_window block_size mamba_n_heads mamba_d_head head_dim d_kv patch_size "
+    "qk_rope_head_dim qk_nope_head_dim v_head_dim",
     16: "kv_lora_rank q_lora_rank moe_intermediate_size hidden_size_per_layer_input",
     24: "max_source_positions embed_dim",
     32: "hidden_size d_model n_embd dim embedding_size emb_dim image_size projection_dim "
@@ -74,9 +75,9 @@ def shrink(config: Any, transformers: Any, kept: Any = ()) -> None:
         if name in told:
             _set(config, name, value)
     for name, kinds in told.items():
-        if isinstance(kinds, list) and kinds and all(isinstance(kind, str) for kind in kinds):
-            if "layer" in name or "block" in name:
-                _set(config, name, _both(kinds))
+        is_names = isinstance(kinds, list) and kinds and all(isinstance(k, str) for k in kinds)
+        if is_names and ("layer" in name or "block" in name):
+            _set(config, name, _both(kinds))
     _sections(config)
     for _, value in sub_configs(config, transformers):
         shrink(value, transformers, kept)
@@ -117,9 +118,7 @@ def _source(config: Any) -> str:
 
 def _modeling(config: Any) -> Any:
     """The module that has a configuration's classes."""
-    return importlib.import_module(
-        type(config).__module__.replace(".configuration_", ".modeling_")
-    )
+    return importlib.import_module(type(config).__module__.replace(".configuration_", ".modeling_"))
 
 
 def classes_of(config: Any, transformers: Any) -> list[Any]:
@@ -138,7 +137,7 @@ def classes_of(config: Any, transformers: Any) -> list[Any]:
         if inspect.isclass(each)
         and issubclass(each, transformers.PreTrainedModel)
         and each.__module__ == beside.__name__
-        and each.config_class is type(config)
+        and getattr(each, "config_class", None) is type(config)
         and not name.endswith("PreTrainedModel")
     ]
     return sorted(found, key=lambda each: not each.__name__.endswith("Model"))[:3]
@@ -170,7 +169,9 @@ def _lower(config: Any, size: int, transformers: Any) -> bool:
         names = [n for n, v in vars(config).items() if type(v) is int and v == size / times]
         for name in names:
             _set(config, name, 64)
-        parts = [_lower(x, size // times, transformers) for _, x in sub_configs(config, transformers)]
+        parts = [
+            _lower(x, size // times, transformers) for _, x in sub_configs(config, transformers)
+        ]
         if names or any(parts):
             return True
     return False

@@ -14,6 +14,7 @@ from mhattn.testing.shrunk import KEPT, classes_of, fitted, shrink
 
 __all__ = ["tiny_model"]
 
+
 def tiny_model(of: str) -> tuple[nn.Module, dict[str, Any]]:
     """A model of transformers, shrunk, and inputs for it.
 

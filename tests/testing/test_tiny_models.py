@@ -39,7 +39,7 @@ def test_parts_of_a_turned_head_fit_into_a_small_one():
 
 def test_a_configuration_that_is_not_registered_has_the_class_beside_it():
     settings = transformers.CONFIG_MAPPING["siglip_text_model"]()
-    assert [kind.__name__ for kind in classes_of(settings, transformers)][0] == "SiglipTextModel"
+    assert next(kind.__name__ for kind in classes_of(settings, transformers)) == "SiglipTextModel"
 
 
 class Windows(nn.Module):
@@ -53,7 +53,9 @@ class Windows(nn.Module):
 
     def forward(self, hidden_states):
         B, L, _ = hidden_states.shape
-        q, k, v = (f(hidden_states).view(B, L, H, -1).transpose(1, 2) for f in (self.q, self.k, self.v))
+        q, k, v = (
+            f(hidden_states).view(B, L, H, -1).transpose(1, 2) for f in (self.q, self.k, self.v)
+        )
         scores = q @ k.mT * (E // H) ** -0.5 + self.table
         if self.slip == "a key":
             scores = scores.masked_fill(torch.arange(L) == 3, -torch.inf)
@@ -97,7 +99,9 @@ SIXTEEN = "its model calls it with 16 tokens, whatever the input"
     ids=["windows", "grid"],
 )
 def test_windows_of_one_length_are_examined_at_that_length(model):
-    pictures = torch.randn(2, 3, 32, 32) if isinstance(model, Pictures) else torch.randn(2, 3, 16, 16)
+    pictures = (
+        torch.randn(2, 3, 32, 32) if isinstance(model, Pictures) else torch.randn(2, 3, 16, 16)
+    )
     found = check_model(model, pictures)
     [report] = found.reports.values()
     assert report.findings == []
@@ -105,9 +109,7 @@ def test_windows_of_one_length_are_examined_at_that_length(model):
     assert report.skipped["lengths"] == SIXTEEN
 
 
-@pytest.mark.parametrize(
-    ("slip", "check"), [("batch", "batch"), ("weights", "constant-values")]
-)
+@pytest.mark.parametrize(("slip", "check"), [("batch", "batch"), ("weights", "constant-values")])
 def test_slips_are_found_in_windows(slip, check):
     [report] = check_model(Pictures(Windows(slip)), torch.randn(2, 3, 32, 32)).reports.values()
     assert check in {each.check for each in report.errors}, str(report)

@@ -192,6 +192,7 @@ def names_of_models():
     for row in json.loads(text)["rows"]:
         for name in (row["model"], *(kind["class"] for kind in row["kinds"])):
             yield from latin(name)
+        yield from (check for _, check, _ in row["findings"])  # of a model as a whole
 
 
 def test_a_word_that_is_no_name_is_seen():

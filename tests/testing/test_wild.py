@@ -24,6 +24,14 @@ COMMAND = "python scripts/measure.py --wild"
 pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries have many
 
 
+@pytest.fixture(autouse=True)
+def threads():
+    """As many as before: a model is examined with one."""
+    number = torch.get_num_threads()
+    yield
+    torch.set_num_threads(number)
+
+
 def told(row):
     """What has to stay: verdicts, and which checks say something of which layer."""
     kinds = [

@@ -17,6 +17,12 @@ def seed():
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def reports_in_english():
+    """Whatever the machine has set, or the code of a page in the test before."""
+    os.environ["MHATTN_LANGUAGE"] = "en"
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_window():
     matplotlib.use("agg")

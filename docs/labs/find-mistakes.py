@@ -2,6 +2,7 @@
 # --8<-- [start:setup]
 import copy
 import math
+import os
 
 import matplotlib.pyplot as plt
 import torch
@@ -425,6 +426,7 @@ def test_mended(Mended):
     assert moved > 1e-3, "in training dropout should act"
     print("five probes find nothing")
     report = examine(Mended)
+    os.environ["MHATTN_LANGUAGE"] = "en"
     said = "\n\n".join(str(each) for each in report.errors)
     assert report.ok, f"the doctor:\n{said}"
     print("nor does the doctor: passed")

@@ -15,6 +15,7 @@ from typing import Any
 from mhattn.testing.calls import SIZES, Calls
 from mhattn.testing.doctor import check_attention
 from mhattn.testing.formats import Examined, Place, as_annotations, as_json, as_sarif
+from mhattn.testing.language import language
 from mhattn.testing.models import check_model
 from mhattn.testing.targets import USUAL, attention_in, is_of_model, made, named, split
 from mhattn.testing.tiny import tiny_model
@@ -146,6 +147,10 @@ class Late:
 def main(arguments: list[str] | None = None) -> int:
     """Print reports; 0 if all are ok, 1 if not, 2 if one can't be had."""
     asked = parser().parse_args(arguments)
+    try:
+        language()
+    except ValueError as error:  # before the work, not after it
+        parser().error(str(error))
     found: list[Examined] = []
     for target in asked.layer:
         late = Late(asked.timeout)

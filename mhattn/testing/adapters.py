@@ -155,9 +155,10 @@ class OfTorch(Adapted):
         if part == "self":
             self.how |= {"mask": "mask", "mask_true": "ignore", "mask_heads": "B*H,L,S"}
             self.how |= {"inputs": "x"}
-        fixed = "its own tokens, a fixed memory"
-        what = fixed if part == "self" else "its memory; each query sees no other query"
-        self.assumed = [f"{type(layer).__name__}: {what}"]
+        kind = type(layer).__name__
+        own = f"{kind}: its own tokens, a fixed memory"
+        other = f"{kind}: its memory; each query sees no other query"
+        self.assumed = [own if part == "self" else other]
 
     def forward(
         self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mhattn.testing.doctor import check_attention, names_of
+from mhattn.testing.language import translated
 from mhattn.testing.report import Report
 
 __all__ = ["assert_attention"]
@@ -86,4 +87,4 @@ def assert_attention(
     report = check_attention(layer, **how)
     told = asked.gone([report]) | asked.missing(report)
     if told or any(each.check not in asked.allow for each in report.errors):
-        raise AssertionError("\n".join([*told.values(), str(report)]))
+        raise AssertionError("\n".join([*map(translated, told.values()), str(report)]))

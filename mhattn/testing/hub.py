@@ -125,7 +125,7 @@ class OfTransformers(Adapted):
                 if self.own_mask
                 else "given, as its model does"
             )
-            yield f"causal; the mask for that is {who}"
+            yield f"it is causal; the mask for that is {who}"
         if self.rotary is not None:
             yield f"positions come from {type(self.rotary).__name__}"
         if cached:

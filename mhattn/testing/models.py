@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mhattn.testing.caught import Caught
 from mhattn.testing.doctor import MAYBE_MEANT, check_attention, names_of
 from mhattn.testing.formula import UNKNOWN
+from mhattn.testing.language import label, translated
 from mhattn.testing.report import Finding, Report
 from mhattn.testing.subject import Skip, copied
 from mhattn.testing.watched import Call, Watched
@@ -56,25 +57,26 @@ class ModelReport:
     def __str__(self) -> str:
         kinds, layers = len(self.layers), sum(map(len, self.layers.values()))
         told = f"{layers} layer{'s' * (layers != 1)} of attention"
-        lines = [f"{self.model}: {told}, of {kinds} kind{'s' * (kinds != 1)}"]
+        lines = [translated(f"{self.model}: {told}, of {kinds} kind{'s' * (kinds != 1)}")]
         for name, names in self.layers.items():
             report = self.reports.get(name)
-            what = f"{report.layer if report else 'attention'} × {len(names)}"
-            lines.append(f"  {name}: {what}, {self._verdict(name)}")
+            kind, verdict = report.layer if report else label("attention"), self._verdict(name)
+            lines.append(label("  {}: {} × {}, {}").format(name, kind, len(names), verdict))
         for each in self.findings:
             lines += ["", str(each)]
         for name, report in self.reports.items():
             if not report.ok:
-                lines += ["", f"{name}:", textwrap.indent(str(report), "  ")]
+                lines += ["", label("{}:").format(name), textwrap.indent(str(report), "  ")]
         return "\n".join(lines)
 
     def _verdict(self, name: str) -> str:
         if name in self.unexamined:
-            return f"not examined: {self.unexamined[name]}"
+            return translated(f"not examined: {self.unexamined[name]}")
         report = self.reports[name]
         number = len(report.errors)
         found = f"{number} mistake{'s' * (number != 1)}" if number else "ok"
-        return f"{found}, {len(report.checked)} checks, {len(report.skipped)} not made"
+        checks, skipped = len(report.checked), len(report.skipped)
+        return translated(f"{found}, {checks} checks, {skipped} not made")
 
 
 def check_model(

@@ -1,8 +1,9 @@
 """What the doctor found, as data and as text."""
 
-import textwrap
 from dataclasses import dataclass, field
 
+from mhattn.testing.columns import filled, width
+from mhattn.testing.language import label, language, translated
 from mhattn.testing.ranks import following
 
 __all__ = ["Finding", "Report"]
@@ -38,18 +39,29 @@ class Finding:
     level: str = "error"
 
     def __str__(self) -> str:
-        case = f" ({self.case})" if self.case else ""
-        told = {"did": self.did + case, "got": self.got, "expected": self.expected}
-        lines = [f"{self.level}: {self.check}"]
-        for name, text in told.items():
-            # 66 columns, as all code of the site: a report is shown in pages.
-            lines.append(textwrap.fill(f"  {name:9}{text}", 66, subsequent_indent=" " * 11))
-        return "\n".join([*lines, f"  why      {SITE}{self.page}"])
+        did = translated(self.did)
+        if self.case:
+            did = label("{} ({})").format(did, translated(self.case))
+        told = {"did": did, "got": translated(self.got), "expected": translated(self.expected)}
+        starts = _in_column([*told, "why"])
+        lines = [label("{}: {}").format(label(self.level), self.check)]
+        lines += [filled(starts[name] + text, width(starts[name])) for name, text in told.items()]
+        folder = "" if language() == "en" else f"{language()}/"
+        return "\n".join([*lines, f"{starts['why']}{SITE}{folder}{self.page}"])
+
+
+def _in_column(names: list[str]) -> dict[str, str]:
+    """How lines begin, all equally wide."""
+    longest = max(width(label(name)) for name in names)
+    spaces = {name: " " * (longest - width(label(name))) for name in names}
+    return {name: f"  {label(name)}{spaces[name]}{label(' ')}" for name in names}
 
 
 @dataclass
 class Report:
     """What was checked, what was not, and what is wrong.
+
+    It is printed in Chinese where the environment variable ``MHATTN_LANGUAGE`` is ``zh``.
 
     Attributes:
         layer: the layer's name.
@@ -105,25 +117,29 @@ class Report:
         # Of one check, a mistake outranks a note.
         found |= {finding.check: "error" for finding in self.errors}
         good = [name for name in self.checked if name not in found]
-        notes = len(self.findings) - len(self.errors)
-        counts = {"mistake": len(self.errors), "note": notes, "check": len(good)}
-        told = [f"{number} {what}{'s' * (number != 1)}" for what, number in counts.items()]
-        lines = [f"{self.layer}: {', '.join(told)} passed"]
+        errors, notes = len(self.errors), len(self.findings) - len(self.errors)
+        told = (
+            f"{self.layer}: {errors} mistake{_s(errors)}, {notes} note{_s(notes)}, "
+            f"{len(good)} check{_s(len(good))} passed"
+        )
+        lines = [translated(told)]
         shown, rest = self.folded()
         for finding in shown:
             lines += ["", str(finding)]
-        if rest:
-            text = f"also found, as a rule for the same reason: {', '.join(rest)}"
-            lines += ["", textwrap.fill(text, 66, subsequent_indent="  ", break_on_hyphens=False)]
-        if good:
-            text = ", ".join(good)
-            lines += ["", textwrap.fill(f"passed: {text}", 66, subsequent_indent="  ")]
+        lists = {"also found, as a rule for the same reason": rest, "passed": good}
+        for name, checks in lists.items():
+            if checks:
+                text = label("{}: {}").format(label(name), label(", ").join(checks))
+                lines += ["", filled(text, 2)]
         if self.skipped:
-            lines += ["", "not checked:"]
-            lines += [f"  {name:16} {why}" for name, why in self.skipped.items()]
+            lines += ["", label("not checked:")]
+            lines += [f"  {name:16} {translated(why)}" for name, why in self.skipped.items()]
         if self.assumed:
-            lines += ["", "assumed:"]
-            lines += [
-                textwrap.fill(f"  {each}", 66, subsequent_indent="    ") for each in self.assumed
-            ]
+            lines += ["", label("assumed:")]
+            lines += [filled(f"  {translated(each)}", 4) for each in self.assumed]
         return "\n".join(lines)
+
+
+def _s(number: int) -> str:
+    """The ending of a plural."""
+    return "s" * (number != 1)

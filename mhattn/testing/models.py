@@ -168,6 +168,8 @@ def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
     caught = Caught(watched, call)
     how: dict[str, Any] = {} if only is None else {"only": only}
     besides = _besides(call.layer) or _hinders(caught)
+    if besides and caught.is_pooled:
+        besides = besides[0], (*besides[1], "shape")
     if only is None and besides:
         how["only"] = [n for n in ANY_LAYER if n not in besides[1]]
         caught.assumed.append(f"{besides[0]}: what holds of attention alone isn't asked")
@@ -233,7 +235,7 @@ def _hinders(caught: Caught) -> tuple[str, tuple[str, ...]] | None:
     if not caught.has_heads:
         return "the number of its heads isn't found", ()
     if caught.is_pooled:
-        return "its outputs are others than its tokens", ("shape",)
+        return "its outputs are others than its tokens", ()
     if caught.is_odd:
         return "whom a token sees is no pattern that is known", ()
     if caught.seconds > SLOW:

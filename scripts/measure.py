@@ -10,6 +10,9 @@ for a build, `def FUNCTION(seed)` of that story, for the seeds 0 to 4, and files
 docs/data/runs/STORY.json; `STORY:` runs all that are filed there again. `STORY:FUNCTION --again 3`
 files nothing: it runs the seed 3 again and prints the largest differences from what is filed.
 
+`--wild` examines all attention of public libraries anew, 15 minutes of one core, and files what the
+doctor says in docs/data/texts/doctor-in-the-wild.json.
+
 `--claims 20` draws twenty conclusions of the pages by lot, tries each again with a seed that nobody
 has seen, and files in docs/data/claims what came of them; `--claim NAME` tries one. It fails if one
 fell.
@@ -35,6 +38,7 @@ from measuring import (  # noqa: F401
     runs,
     steps,
     variants,
+    wild,
 )
 from measuring.filing import provenance, write
 from measuring.machine import checked
@@ -54,11 +58,15 @@ def main() -> int:
     parser.add_argument("--claims", type=int, metavar="N", help="try so many claims, drawn by lot")
     parser.add_argument("--claim", action="append", default=[], metavar="NAME", help="try this one")
     parser.add_argument("--lot", type=int, help="draw the same claims and seeds as another did")
-    parser.add_argument("--jobs", type=int, default=1, help="claims at a time")
+    parser.add_argument("--wild", action="store_true", help="examine public libraries anew")
+    parser.add_argument("--jobs", type=int, default=1, help="claims or models at a time")
     options = parser.parse_args()
     try:
         if options.claims is not None or options.claim:
             return attempts(options)
+        if options.wild:
+            print(f"filed {wild.sweep(options.jobs).name}")
+            return 0
         rank(options.rounds)
         there = BENCHMARKS if checked(options.device).type == "cpu" else ANYWHERE
         stories = [name for name in options.names if ":" in name]

@@ -13,7 +13,7 @@ const NONE = [0, 0, 0, 0]
 
 /** The two heads of the page: queries and keys, a row for each word. */
 export const heads = () => [
-  { queries: PLACES.map((_, i) => (i === 4 ? [4, 0, 4, 0] : [...NONE])), keys: KEYS.map(row => [...row]) },
+  { queries: PLACES.map((_, i) => (i === 4 ? [0, 0, 8, 0] : [...NONE])), keys: KEYS.map(row => [...row]) },
   {
     queries: PLACES.map(([x, y]) => [4 * x + 4 * y, 4 * y - 4 * x, 0, 0]),
     keys: PLACES.map(([x, y]) => [x, y, 0, 0]),

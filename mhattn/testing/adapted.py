@@ -21,11 +21,14 @@ class Adapted(nn.Module):
         self.assumed: list[str] = []
 
 
-def number(layer: nn.Module, *names: str, kind: type = int) -> Any:
+def number(layer: nn.Module, *names: str, kind: Any = int) -> Any:
     """The first of these attributes that is a number, of the layer or of its configuration."""
     # The layer first: its configuration is that of the whole model, in which layers may differ.
     for place, name in itertools.product((layer, getattr(layer, "config", None)), names):
-        value = getattr(place, name, None)
+        try:
+            value = getattr(place, name, None)
+        except Exception:  # some configurations refuse what differs between layers
+            continue
         # True is an int in Python, and no number of heads.
         if isinstance(value, kind) and not isinstance(value, bool):
             return value

@@ -3,8 +3,10 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mhattn.testing.adapted import Adapted
+from mhattn.testing.masks import try_forms
 from mhattn.testing.probes import allowed, apart, pair, said
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
@@ -145,7 +147,10 @@ def relative(subject: Subject) -> Found:
     """Where a text begins changes nothing, if positions are relative."""
     c = subject.calls
     need(c.positions in RELATIVE, "no relative positions are declared")
-    need(c.position_ids, "takes no positions")
+    if not c.position_ids:
+        need((c.mask or c.padding) and not c.seen, "takes no positions, and nothing hides tokens")
+        yield from _shifted(subject)
+        return
     x = subject.draw(6, seed=11)
     asked = subject.usual
     at = torch.arange(6, device=c.device).expand(3, 6)
@@ -172,6 +177,48 @@ def relative(subject: Subject) -> Found:
             )
             return
     yield from _own_positions(subject, x, at, one)
+
+
+def _shifted(subject: Subject) -> Found:
+    """Hidden tokens in front of a text move its places, and no output."""
+    c, x = subject.calls, subject.draw(6, seed=11)
+    if c.mask:
+        try_forms(subject)
+    one = subject(*x, **subject.usual).output
+    for number in (1, 5, 31):
+        front, length = subject.draw(number, seed=12), number + 6
+        longer = subject.three([torch.cat([a, b], -2) for a, b in zip(front, x, strict=True)])
+        real = torch.arange(length, device=c.device) >= number
+        # What is hidden sees itself, and no row is empty.
+        mask = (real[:, None] & real) | torch.eye(length, dtype=torch.bool, device=c.device)
+        ways = [("mask", mask)] * bool(c.mask) + [("padding", real.expand(3, -1))] * bool(c.padding)
+        for name, hides in ways:
+            try:
+                asked: dict[str, Any] = subject.usual | {name: hides}
+                other = subject(*longer, **asked).output
+            except Exception:  # its table ends, or it refuses both
+                continue
+            gap = apart(subject, one, other[..., number:, :]).max().item()
+            if not gap <= subject.tolerance:
+                did = f"{number} token{'s' * (number > 1)} in front, hidden by the {name}"
+                got = f"outputs differ by {said(gap)}"
+                yield Finding("relative", did, got, "the same: only distances count")
+                return
+    yield from _matter(subject, x, one)
+
+
+def _matter(subject: Subject, x: list[Tensor], one: Tensor) -> Found:
+    """Tokens in another order give other outputs, where positions are said to be used."""
+    layer, c = subject.layer, subject.calls
+    parts = layer.parameters() if isinstance(layer, nn.Module) else ()
+    # A table of zeros changes nothing before it is trained; what is read of a class isn't said.
+    if isinstance(layer, Adapted) or any(not p.any() for p in parts) or (c.window or 3) < 3:
+        return
+    moved = subject.three([y[..., [0, 1, 2, 4, 3, 5], :] for y in x])
+    other = subject(*moved, **subject.usual).output
+    if not (apart(subject, one, other)[:, -1] > subject.tolerance / 20).any():
+        did, got = "tokens 3 and 4 were exchanged", "output 5 did not move"
+        yield Finding("relative", did, got, f"positions are used: positions={c.positions!r}")
 
 
 def _own_positions(subject: Subject, x: list[Tensor], at: Tensor, one: Tensor) -> Found:

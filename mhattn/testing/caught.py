@@ -1,21 +1,25 @@
 """A layer inside its model, in the form that the doctor calls."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.adapted import Adapted, number, visible
-from mhattn.testing.hub import CACHES, MASKS, MEMORIES
+from mhattn.testing.adapted import number
+from mhattn.testing.hub import CACHES, MASKS
+from mhattn.testing.layouts import PLACED, Layout, first_of, is_cache, layout_of, roles
+from mhattn.testing.own_masks import TOKENS, OwnMasks
+from mhattn.testing.pairs import is_local, is_whole, seen_pairs
 from mhattn.testing.rotations import Turns
 from mhattn.testing.subject import Skip, copied, tensors_of
 from mhattn.testing.watched import Call, Watched, axes_of
 
 __all__: list[str] = []
 
-TOKENS = 67  # so many are tried for what a layer sees: more than the checks' longest text
-PLACED = ("position_embeddings", "rotary_pos_emb", "freqs", "rope")
+FEWEST = 3
+LONGEST = 128  # a layer of one length alone is called once for each of its tokens
 KNOWN = ("cache_position", "position_ids", *MASKS, *CACHES)
 SIGNS = (
     "rotary",
@@ -30,7 +34,7 @@ SIGNS = (
 )
 
 
-class Caught(Adapted):
+class Caught(OwnMasks):
     """A layer that is called with what its model gives it, and tokens of the doctor's own."""
 
     knows_formula = False
@@ -38,54 +42,93 @@ class Caught(Adapted):
     def __init__(self, watched: Watched, call: Call) -> None:
         super().__init__(call.layer)
         self.watched, self.call = watched, call
-        self.tokens, self.memories = _roles(call)
+        self.is_turned_back = False
+        self.tokens, self.memories = roles(call)
         x = call.given[self.tokens[0]]
-        if x.ndim != 3:
-            raise Skip(f"its tokens are {tuple(x.shape)}, not (B, L, E)")
-        self.is_turned, self.axes = self._layout(x)
-        self.batch, self.length, self.width = (x.transpose(0, 1) if self.is_turned else x).shape
+        as_large = {n for n, v in call.given.items() if getattr(v, "shape", None) == x.shape}
+        self.besides = as_large - {*self.tokens, *self.memories}
+        self.layout, self.axes = self._layout(x)
+        self.batch, self.length, self.width = self.layout.output(x).shape
         self.keys = 0
         if self.memories:
-            self.keys = call.given[self.memories[0]].shape[0 if self.is_turned else 1]
+            self.keys = self.layout.flat(call.given[self.memories[0]]).shape[1]
         names = ("attn_mask",) if isinstance(call.layer, nn.MultiheadAttention) else MASKS
         self.mask_name = next((name for name in names if name in call.given), "")
         self._find_axes()
         self._tell()
-        self.layer = copied(watched.uncalled.get_submodule(call.name))
+        self.layer = self._uncalled()
 
-    def _layout(self, x: Tensor) -> tuple[bool, tuple[int, int]]:
-        """Whether the layer is given ``(L, B, E)``; which axes of inputs are sequences, tokens."""
+    def _uncalled(self) -> nn.Module:
+        """A copy of the layer from before its first call, if it works without its model's."""
+        layer = copied(self.watched.uncalled.get_submodule(self.call.name))
+        called, self.layer = self.layer, layer
+        try:
+            with torch.no_grad():
+                self._given(self.call.given)
+        except Exception:  # some models choose while they run which way their layers go
+            layer = copied(called)
+        return layer
+
+    def _given(self, given: dict[str, Any]) -> Tensor:
+        """What the layer gives, without what it keeps for the next call."""
+        return first_of(self.layer(**{n: None if is_cache(v) else v for n, v in given.items()}))
+
+    def _layout(self, x: Tensor) -> tuple[Layout, tuple[int, int]]:
+        """How tokens lie in the layer's tensor; which axes of inputs are sequences, tokens."""
         inputs = list(tensors_of([self.watched.inputs, self.watched.options]))
-        if getattr(self.layer, "batch_first", True):
-            return False, (0, 1)
-        # Nothing else tells of `(L, B, E)` given to a model. Of token numbers or pictures, the
-        # first axis is that of the sequences, whatever a layer inside takes it for.
-        if all(each.ndim == 3 for each in inputs):
-            return True, (1, 0)
-        firsts = axes_of(inputs, 0)
-        return x.shape[1] in firsts and x.shape[0] not in firsts, (0, 1)
+        is_turned, axes = False, (0, 1)
+        if not getattr(self.layer, "batch_first", True):
+            # Nothing else tells of `(L, B, E)` given to a model. Of token numbers or pictures, the
+            # first axis is that of the sequences, whatever a layer inside takes it for.
+            is_turned = all(each.ndim == 3 for each in inputs)
+            axes = (1, 0) if is_turned else axes
+            firsts = axes_of(inputs, 0)
+            is_turned |= x.ndim == 3 and x.shape[1] in firsts and x.shape[0] not in firsts
+        batches, lengths = (axes_of(inputs, axis) for axis in axes)
+        return layout_of(self.layer, x, batches, lengths, is_turned), axes
 
     def _find_axes(self) -> None:
         """Which sizes of the model's inputs are this layer's sequences, tokens and keys."""
         inputs = self.watched.inputs, self.watched.options
-        if self.batch not in axes_of(inputs, self.axes[0]):
-            raise Skip(f"its batch of {self.batch} is none of the model's inputs")
         lengths, used = axes_of(inputs, self.axes[1]), (*self.tokens, *self.memories)
         rest = list(tensors_of([v for n, v in self.call.given.items() if n not in used]))
-        self.is_fixed = self.length not in lengths
+        is_plain = len(self.layout.shape) == 3 and not self.layout.is_alone
+        self.is_fixed = self.length not in lengths or not is_plain or not self._follows()
         self.has_fixed_keys = self.keys not in lengths and any(self.keys in x.shape for x in rest)
         # A picture has its number of patches; most layers take any number of them all the same.
-        self.is_free = self.is_fixed and self._takes_any_length(rest)
+        self.is_free = self.is_fixed and is_plain and self._takes_any_length(rest)
+        if self.is_fixed and not self.is_free and not FEWEST <= self.length <= LONGEST:
+            raise Skip(f"its model calls it with {self.length} tokens, whatever the input")
+
+    def _follows(self) -> bool:
+        """Whether another number of tokens in the model's inputs is one in the layer."""
+        sequences, tokens = self.axes
+        changes = [(sequences, self.batch, self.batch), (tokens, self.length, 5)]
+        try:
+            given = self.watched.at(self.call.name, changes)[self.tokens[0]]
+        except Skip:
+            return True  # the checks say why
+        return self.layout.output(given).shape[1] == 5
+
+    @property
+    def fixed(self) -> tuple[int, int]:
+        """The number of tokens and that of keys, if its model never gives it another one; or 0."""
+        tokens = self.length if self.is_fixed and not self.is_free else 0
+        keys = self.keys if self.has_fixed_keys else 0
+        return tokens, (keys if self.memories else tokens)
 
     def _takes_any_length(self, rest: list[Tensor]) -> bool:
-        if any(self.length in x.shape for x in rest):
+        # Tables of distances have a row for each of them, on both sides.
+        sizes = {self.length, 2 * self.length - 1, 2 * self.length + 1}
+        if any(sizes & set(x.shape) for x in rest):
             return False
-        x, half = self.call.given[self.tokens[0]], self.length // 2
-        x = x[:half] if self.is_turned else x[:, :half]
-        given = self.call.given | dict.fromkeys(self.tokens, x)
+        x, axis = self.call.given[self.tokens[0]], 0 if self.layout.is_turned else 1
+        twice = torch.cat([x, x], dim=axis)
         try:
             with torch.no_grad():
-                self.layer(**given)
+                for length in (self.length // 2 or 1, 2 * self.length):
+                    part = twice.narrow(axis, 0, length)
+                    self.layer(**self.call.given | dict.fromkeys(self.tokens, part))
         except Exception:  # whatever a layer raises for a length that it doesn't know
             return False
         return True
@@ -94,8 +137,8 @@ class Caught(Adapted):
         """What `check_attention` is told, and the same in words."""
         layer, (heads, groups, dim) = self.layer, self.call.sizes
         heads = heads or number(layer, "num_heads", "n_heads", "num_attention_heads", "n_head") or 0
-        if not heads:
-            raise Skip("the number of its heads isn't found")
+        self.has_heads = bool(heads)
+        heads = heads or 1
         told = number(layer, "num_key_value_heads", "num_kv_heads")
         dim = dim or number(layer, "head_dim", "attention_head_size", "key_value_proj_dim", "d_kv")
         dim = dim or max(1, self.width // heads)
@@ -109,13 +152,15 @@ class Caught(Adapted):
             **dict.fromkeys(("padding", "weights", "cache", "documents", "position_ids"), False),
             "empty_rows": "any",
             "device": self.call.given[self.tokens[0]].device,
-            "scale": number(layer, "scaling", "scale", kind=float),
+            "scale": number(layer, "scaling", "scale", kind=int | float),
             "cap": number(layer, "attn_logit_softcapping", kind=float),
             # Rows of tokens sum to less than one beside sinks, or keys that are no tokens.
             "sinks": isinstance(getattr(layer, "sinks", None), nn.Parameter)
             or self.call.keys > max(self.length, self.keys),
             **self._positions(dim),
         }
+        # Deformable and other attention weighs something else than tokens.
+        self.is_odd = 0 < self.call.keys < (self.keys or self.length)
         self._measure()
 
     def _measure(self) -> None:
@@ -125,47 +170,24 @@ class Caught(Adapted):
         memory = (torch.randn(self.batch, self.keys, self.width).to(like),) if self.keys else ()
         other = x.clone()
         other[:, 0 if memory else -1] += 1
+        begun = time.process_time()
         with torch.no_grad():
             one, two = (self(each, *memory) for each in (x, other))
-        if one.shape[:2] != x.shape[:2]:
+        self.seconds = (time.process_time() - begun) / 2
+        self.is_pooled = one.shape[1] != x.shape[1]
+        if one.shape[0] != x.shape[0]:
             raise Skip(f"its output is {tuple(one.shape)}, from tokens {tuple(x.shape)}")
+        self.assumed.insert(0, f"{type(self.layer).__name__}, as its model calls it")
+        if self.is_pooled:
+            return
         if memory and not torch.equal(one[:, 1:], two[:, 1:]):
             raise Skip("its queries are keys as well, beside its memory")
         is_causal = self.length > 1 and torch.equal(one[:, :-1], two[:, :-1])
         self.how["causal"] = is_causal and not memory
-        self.how["seen"] = self._seen()
-        self.assumed.insert(0, f"{type(self.layer).__name__}, as its model calls it")
+        self.how["seen"] = None if memory else self._seen()
         told = getattr(self.layer, "is_causal", None)
         if told is not None and bool(told) != self.how["causal"]:
             self.assumed.append(f"is_causal={told} is what it says, and not what it does")
-
-    def _takes_masks(self) -> bool:
-        """Whether masks of the doctor may stand where the model's do."""
-        if not self.mask_name or self.memories or self.call.keys - self.length not in (0, 1):
-            return False  # keys besides, such as compressed ones, have masks of their own
-        mask = self.call.given[self.mask_name]
-        if mask is None:  # the layer itself decides, and is known to take another
-            return self._form() is not None
-        return isinstance(self.layer, nn.MultiheadAttention) or mask.ndim == 4
-
-    def _hides(self, mask: Tensor | None) -> bool:
-        """Whether True hides in a mask of booleans: no query of a model is kept from itself."""
-        if mask is None or mask.dtype != torch.bool or mask.shape[-2] != mask.shape[-1]:
-            return False
-        return not mask.diagonal(dim1=-2, dim2=-1).any()
-
-    def _shown(self, mask: Tensor) -> Tensor:
-        """True where a mask lets a query attend."""
-        if self._hides(mask):
-            return ~mask
-        return mask > -1 if mask.is_floating_point() and _is_added(mask) else mask.bool()
-
-    def _form(self) -> torch.dtype | None:
-        """What the layer's masks are made of, where its model gives it none."""
-        way = getattr(getattr(self.layer, "config", None), "_attn_implementation", None)
-        if isinstance(self.layer, nn.MultiheadAttention) or way == "sdpa":
-            return torch.bool
-        return torch.float32 if way == "eager" else None
 
     def _positions(self, dim: int) -> dict[str, Any]:
         """Positions as `Calls` names them, from what the layer is given and is made of."""
@@ -177,7 +199,7 @@ class Caught(Adapted):
                 return {}
             first = [x.reshape(-1, *x.shape[-2:])[:1, 1:2] for x in pair]
             cos, sin = (x.detach().double().flatten() for x in first)
-            return Turns.read(cos, sin, dim).how() | {"position_ids": False}
+            return Turns.read(cos, sin, dim, may_be_part=True).how() | {"position_ids": False}
         names = [n for n, v in self.call.given.items() if v is not None and n not in KNOWN]
         if any("bias" in name or "rel_pos" in name for name in names):
             return {"positions": "relative"}
@@ -189,27 +211,68 @@ class Caught(Adapted):
 
     def _turns_nothing(self, pair: Any) -> bool:
         """Whether cosines of one and sines of zero give what the model's own give."""
-        none = type(pair)((torch.ones_like(pair[0]), torch.zeros_like(pair[1])))
-        given = {n: None if _is_cache(v) else v for n, v in self.call.given.items()}
-        other = {name: none if value is pair else value for name, value in given.items()}
+        none = _unturned(pair)
+        other = {n: none if value is pair else value for n, value in self.call.given.items()}
         with torch.no_grad():
-            one, two = (_first(self.layer(**each)) for each in (given, other))
-        return torch.equal(one, two)
+            return torch.equal(self._given(self.call.given), self._given(other))
 
     def _seen(self) -> Callable[[int, int], bool] | None:
-        """What the model's own mask shows, if that is neither all nor a triangle."""
-        if not self._takes_masks() or self.is_fixed:
+        """What a token sees, if that is neither all nor a triangle."""
+        length = self.fixed[0] or TOKENS
+        seen = None if self.fixed[0] else self._shown_by_mask()
+        if seen is None:
+            if not self.call.keys:  # it weighs nothing: a recurrence sees all earlier tokens
+                return None
+            try:
+                one, other = (seen_pairs(self, self._drawn(length)) for _ in range(2))
+            except (Skip, RuntimeError, ValueError, IndexError):  # the checks say what it takes
+                return None
+            # What depends on the tokens, as the largest scores do, is no pattern.
+            if not torch.equal(one, other) or not (self.fixed[0] or is_local(one)):
+                return None
+            seen = one
+        if is_whole(seen):
             return None
-        mask: Any = self._at(self.batch, TOKENS, 0)[self.mask_name]
-        if not isinstance(mask, Tensor) or mask.shape[-2:] != (TOKENS, TOKENS):
-            return None
-        seen = self._shown(mask)
-        if not (seen == seen[:1, :1]).all():
-            raise Skip("its model's mask isn't the same for all sequences")
-        seen = seen[0, 0]
-        if seen.all() or torch.equal(seen, torch.ones_like(seen).tril()):
-            return None
+        self.is_odd |= not is_local(seen) and self.fixed[0] > 0
         return lambda i, j: bool(seen[i, j])
+
+    def _drawn(self, length: int) -> Tensor:
+        like = self.call.given[self.tokens[0]]
+        return torch.randn(length, self.width).to(like)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it depends on the tokens themselves which of them a token sees."""
+        length = self.fixed[0] or self.length
+        draws = [seen_pairs(self, self._drawn(length)) for _ in range(4)]
+        return not all(torch.equal(draws[0], each) for each in draws)
+
+    @property
+    def turns_values(self) -> bool:
+        """Whether equal values give equal outputs as soon as no position turns them."""
+        if not any(n.startswith(PLACED) and v is not None for n, v in self.call.given.items()):
+            return False
+        x = self._drawn(1).expand(self.batch, self.length, -1)
+        self.is_turned_back = True
+        try:
+            with torch.no_grad():
+                found = self(x)
+        finally:
+            self.is_turned_back = False
+        return torch.allclose(found, found[:, :1], rtol=1e-4, atol=1e-5)
+
+    @property
+    def has_own_backward(self) -> bool:
+        """Whether a function with a backward of its own is in the layer's graph."""
+        x = self._drawn(self.length).expand(self.batch, -1, -1).clone().requires_grad_()
+        found, nodes, known = False, [self(x).grad_fn], set[Any]()
+        while nodes:
+            node = nodes.pop()
+            if node is not None and node not in known:
+                known.add(node)
+                found |= isinstance(node, torch.autograd.function.BackwardCFunction)
+                nodes += [each for each, _ in node.next_functions]
+        return found
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
@@ -217,20 +280,31 @@ class Caught(Adapted):
         """``(B, L, E)``; masks of booleans, True may attend."""
         if mask is not None and mask.dtype != torch.bool:
             raise TypeError(f"mask must be booleans, got {mask.dtype}")
+        if self.layout.is_alone and x.shape[0] > 1:
+            parts = [x] if memory is None else [x, memory]
+            return torch.cat([self(*(each[i : i + 1] for each in parts)) for i in range(len(x))])
         given = dict(self._at(x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1]))
         # What else is as large as the tokens, such as a residual, would tell of the model's own.
-        tokens = (x.transpose(0, 1) if self.is_turned else x).contiguous()  # as in any model
-        others = {n for n, v in given.items() if isinstance(v, Tensor) and v.shape == tokens.shape}
-        given |= dict.fromkeys(others - set(self.memories), torch.zeros_like(tokens))
+        tokens = self.layout.raw(x)  # contiguous, as in any model
+        given |= dict.fromkeys(self.besides, torch.zeros_like(tokens))
         given |= dict.fromkeys(self.tokens, tokens)
         if memory is not None:
-            turned = memory.transpose(0, 1) if self.is_turned else memory
-            given |= dict.fromkeys(self.memories, turned)
+            given |= dict.fromkeys(self.memories, self.layout.raw(memory))
+        if self.is_turned_back:
+            given |= {n: _unturned(v) for n, v in given.items() if n.startswith(PLACED)}
         if mask is not None:
             given[self.mask_name] = self._mask(given[self.mask_name], mask, x)
-        given |= {name: None for name, value in given.items() if _is_cache(value)}
-        found = _first(self.layer(**{name: _like(value, x) for name, value in given.items()}))
-        return found.transpose(0, 1) if self.is_turned else found
+        try:
+            found = self._given({name: _like(value, x) for name, value in given.items()})
+        except Exception as error:
+            changes = self._changes(
+                x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1]
+            )
+            if x.shape[:2] != (self.batch, self.length) and self.watched.runs(changes):
+                # In the model itself it works: what is given besides has not been read rightly.
+                raise Skip(f"what its model gives it besides isn't known: {error}"[:110]) from error
+            raise
+        return self.layout.output(found)
 
     def _at(self, batch: int, length: int, keys: int) -> dict[str, Any]:
         """What the model gives for these numbers of sequences, tokens and tokens of a memory."""
@@ -238,79 +312,37 @@ class Caught(Adapted):
             raise Skip(f"its model calls it with {self.length} tokens, whatever the input")
         if self.has_fixed_keys and keys != self.keys:
             raise Skip(f"its model calls it with {self.keys} keys, whatever the input")
-        sequences, tokens = self.axes
-        changes = [(sequences, self.batch, batch)]
-        changes += [] if self.is_fixed else [(tokens, self.length, length)]
-        changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
-        found = self.watched.at(self.call.name, changes)
-        shape = tuple(found[self.tokens[0]].shape[:2])
-        shape = shape[::-1] if self.is_turned else shape
+        if self.layout.is_alone:
+            return self.call.given
+        found = self.watched.at(self.call.name, self._changes(batch, length, keys))
+        given = self.layout.output(found[self.tokens[0]])
+        shape = tuple(given.shape[:2])
         if shape != (batch, self.length if self.is_fixed else length):
             raise Skip(f"its model gives it {shape} tokens for {batch, length}")
         return found
 
-    def _mask(self, given: Tensor | None, mask: Tensor, x: Tensor) -> Tensor:
-        """A mask of booleans beside what the model's mask hides, in the model's form."""
-        seen = visible(mask, x.shape[1], x.shape[1], causal=False, window=None, on=x)
-        assert seen is not None
-        if isinstance(self.layer, nn.MultiheadAttention):  # True hides there
-            hidden = ~seen if given is None else ~seen | given
-            return hidden.expand(x.shape[0], self.how["num_heads"], -1, -1).flatten(0, 1)
-        own = self.call.given[self.mask_name]
-        if given is not None:
-            seen = seen & self._shown(given)
-        elif self.how["causal"]:
-            seen = seen.tril()
-        seen = seen.expand(x.shape[0], -1, -1, -1)
-        form = self._form() if own is None else own.dtype
-        if form is not None and (not form.is_floating_point or not _is_added(own)):
-            return ~seen if self._hides(own) else seen.to(form)
-        zeros = torch.zeros(seen.shape, dtype=x.dtype, device=x.device)
-        return zeros.masked_fill(~seen, torch.finfo(x.dtype).min)
+    def _changes(self, batch: int, length: int, keys: int) -> list[tuple[int, int, int]]:
+        """What changes in the model's inputs."""
+        sequences, tokens = self.axes
+        changes = [(sequences, self.batch, batch)]
+        changes += [] if self.is_fixed else [(tokens, self.length, length)]
+        changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
+        return changes
 
 
-def _roles(call: Call) -> tuple[list[str], list[str]]:
-    """The names of the arguments that are a layer's tokens, and of those that are its memory."""
-    floats = {
-        name: value
-        for name, value in call.given.items()
-        if isinstance(value, Tensor) and value.is_floating_point() and value.ndim >= 3
-    }
-    floats = {n: v for n, v in floats.items() if n not in MASKS and not n.startswith(PLACED)}
-    if not floats:
-        raise Skip("no tokens are among its arguments")
-    first = next(iter(floats.values()))
-    parts = {n: v for n, v in floats.items() if n.startswith(("query_", "key_", "value_"))}
-    if wide := [name for name, part in parts.items() if part.shape[-1] != first.shape[-1]]:
-        raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
-    same = (n for n, v in floats.items() if v.shape == first.shape)
-    tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
-    memories = ("key", "value", "memory", "context", "kv", *MEMORIES)
-    return tokens, [n for n in floats if n in memories and n not in tokens]
-
-
-def _is_cache(value: Any) -> bool:
-    """Whether an argument keeps something of a call for the next one."""
-    return "cache" in type(value).__name__.lower()
-
-
-def _first(found: Any) -> Tensor:
-    """The output among what a layer returns."""
-    first = found if isinstance(found, Tensor) else found[0]
-    if not isinstance(first, Tensor):
-        raise Skip(f"it returns {type(first).__name__} first, and no tensor")
-    return first
-
-
-def _is_added(mask: Tensor | None) -> bool:
-    """Whether a mask of floats is added to scores; some are one where a query may attend."""
-    return mask is None or bool(mask.max() <= 0)
+def _unturned(pair: Any) -> Any:
+    """Positions that turn nothing: cosines of one and sines of zero, or angles of zero."""
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        both = torch.ones_like(pair[0]), torch.zeros_like(pair[1])
+        return list(both) if isinstance(pair, list) else both
+    return torch.zeros_like(pair) if isinstance(pair, Tensor) else pair
 
 
 def _like(value: Any, x: Tensor) -> Any:
     """The same in the type of floats of the tokens."""
     if isinstance(value, Tensor):
         return value.to(x.dtype) if value.is_floating_point() else value
-    if type(value) in (list, tuple):
-        return type(value)(_like(each, x) for each in value)
-    return value
+    if type(value) is list:  # a state, which a layer may write into
+        own = (_like(each, x) for each in value)
+        return [each.clone() if isinstance(each, Tensor) else each for each in own]
+    return tuple(_like(each, x) for each in value) if type(value) is tuple else value

@@ -11,6 +11,8 @@ from torch import nn
 from mhattn.testing import (
     batches,
     caches,
+    dropped,
+    empty,
     formula,
     heads,
     likeness,
@@ -24,6 +26,8 @@ from mhattn.testing.adapted import Adapted
 from mhattn.testing.adapters import adapt, kind_of
 from mhattn.testing.calls import Calls, assumed
 from mhattn.testing.formula import UNKNOWN
+from mhattn.testing.order import EARLIER, UNSAID
+from mhattn.testing.ranks import ranked
 from mhattn.testing.registry import CHECKS, PAGES, Check
 from mhattn.testing.report import KNOWN, Finding, Report
 from mhattn.testing.subject import Skip, Subject, is_of_layer
@@ -32,8 +36,10 @@ __all__ = ["check_attention"]
 
 ROOMS = (
     numbers,
+    dropped,
     order,
     masks,
+    empty,
     batches,
     caches,
     formula,
@@ -228,12 +234,21 @@ def _examined(subject: Subject, names: list[str]) -> Report:
         # What two checks run into is told once.
         known = {(each.check, each.level) for each in report.findings}
         report.findings += [each for each in found if (each.check, each.level) not in known]
-    # First what names the mistake: all else may follow from it. A note is no mistake.
-    named = (KNOWN, order.UNSAID)
-    report.findings.sort(
-        key=lambda each: each.level == "note" or not any(name in each.got for name in named)
-    )
+    _sort(report, subject)
     return report
+
+
+def _sort(report: Report, subject: Subject) -> None:
+    """First what names the mistake, then what needs the fewest others; a note is no mistake."""
+    order = ranked(report.findings, always_causal=subject.calls.causal is True)
+
+    def place(each: Finding) -> tuple[bool, bool, int]:
+        named = any(name in each.got for name in (KNOWN, UNSAID, EARLIER))
+        # A formula without a name tells least, and less than what stands beside it.
+        check = "half" if UNKNOWN in each.got else each.check
+        return each.level == "note", not named, order.index(check)
+
+    report.findings.sort(key=place)
 
 
 def _parts(check: Check) -> list[str]:
@@ -241,9 +256,32 @@ def _parts(check: Check) -> list[str]:
     return [name for name in check.also if name not in CHECKS]
 
 
+# What can be asked of a layer that is called with one number of tokens alone.
+OF_ONE_LENGTH = (
+    "shape",
+    "repeat",
+    "dropout",
+    "inputs-kept",
+    "strides",
+    "constant-values",
+    "past",
+    "batch",
+    "heads-apart",
+    "formula",
+    "overflow",
+    "half",
+    "double",
+    "gradients",
+)
+
+
 def _looked(check: Check, subject: Subject) -> tuple[list[Finding], str]:
     """What a check found, and why it could not look."""
     found: list[Finding] = []
+    if any(subject.fixed) and check.name not in OF_ONE_LENGTH:
+        tokens, keys = subject.fixed
+        many = f"{tokens} tokens" if tokens else f"{keys} keys"
+        return found, f"its model calls it with {many}, whatever the input"
     try:
         for each in check.look(subject):
             found.append(replace(each, page=each.page or PAGES[each.check]))

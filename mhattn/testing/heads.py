@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.projections import Call, fused, role, traced
+from mhattn.testing.projections import Call, fused, last_of_each, role, traced
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Subject
@@ -33,7 +33,7 @@ def readings(subject: Subject, inputs: list[Tensor]) -> list[Reading]:
     for letter in "qkv":
         mine = [call for call in calls if role(call[0].rpartition(".")[2]) == letter]
         mine = mine or [call for call in calls if role(call[0]) == letter]
-        named[letter] = [place for call in mine for place in _places(call)]
+        named[letter] = [place for call in last_of_each(mine) for place in _places(call)]
     wide = {"q": subject.heads, "k": subject.kv_heads, "v": subject.kv_heads}
     if all(len(named[letter]) == n * subject.dim for letter, n in wide.items()):
         three = {id(module) for places in named.values() for module, _ in places}

@@ -42,6 +42,7 @@ SECTIONS = {  # where a mistake is explained, by how its name begins
     "every key": "masks-in-practice/#per-query",
 }
 OTHER_LAYOUT = "rotary pairs in the other layout"
+BY_KEYS = "scale of the number of keys"
 BACKWARDS = "rotary positions turned backwards"
 ORDERS = {
     "queries and keys exchanged": "kqv",
@@ -93,6 +94,7 @@ def mistakes(right: Formula, parts: Parts, subject: Subject) -> Iterator[tuple[s
     """The formula with one mistake, by its name."""
     for name, scale in scales(subject, right.scale, subject.dim).items():
         yield name, replace(right, scale=scale)
+    yield BY_KEYS, replace(right, scale=parts.k.shape[-2] ** -0.5)
     yield "softmax over queries", replace(right, softmax=-2)
     yield "softmax over heads", replace(right, softmax=1)
     yield "softmax over the batch", replace(right, softmax=0)
@@ -199,21 +201,32 @@ class Case:
         return {"": self.seen, name: None}
 
 
-def diagnosis(case: Case, right: Formula) -> Named | None:
-    """The one mistake that gives just this output, if there is one."""
-    ways = list(itertools.product(case.options, case.views.items()))
-    for parts, (view, seen) in ways:
-        if view and case.fits(right, parts, seen):
+def diagnosis(case: Case, right: Formula, again: Case | None = None) -> Named | None:
+    """The one mistake that gives just this output, and that of a second call, if there is one."""
+    ways = list(itertools.product(range(len(case.options)), case.views.items()))
+    for number, (view, seen) in ways:
+        parts = case.options[number]
+        if view and case.fits(right, parts, seen) and _fits_too(again, right, number, view):
             return Named(view)
+        # The second call's own: some mistakes are other numbers in another length.
+        others = mistakes(right, again.options[number], case.subject) if again else None
         for name, wrong in mistakes(right, parts, case.subject):
-            if case.fits(wrong, parts, seen):
+            other = next(others)[1] if others else wrong
+            if case.fits(wrong, parts, seen) and _fits_too(again, other, number, view):
                 known = Named(f"{name}, {view}" if view else name)
                 guess = name in (OTHER_LAYOUT, BACKWARDS)
                 return _guessed(known, case.subject) if guess else known
-    for parts, (view, seen) in ways:
-        if named := fitted(case, right, parts, seen):
-            return replace(named, name=f"{named.name}, {view}") if view else named
+    for number, (view, seen) in ways:
+        if fit := fitted(case, right, case.options[number], seen):
+            named, wrong = fit
+            if _fits_too(again, wrong, number, view):
+                return replace(named, name=f"{named.name}, {view}") if view else named
     return None
+
+
+def _fits_too(again: Case | None, wrong: Formula, number: int, view: str) -> bool:
+    """Whether a formula gives a second call's output as well."""
+    return again is None or again.fits(wrong, again.options[number], again.views[view])
 
 
 def _guessed(named: Named, subject: Subject) -> Named:
@@ -232,12 +245,14 @@ def _guessed(named: Named, subject: Subject) -> Named:
     return replace(named, say=say, level="note")
 
 
-def fitted(case: Case, right: Formula, parts: Parts, seen: Tensor | None) -> Named | None:
+def fitted(
+    case: Case, right: Formula, parts: Parts, seen: Tensor | None
+) -> tuple[Named, Formula] | None:
     """The formula with one number otherwise, if some number gives just this output."""
     for rotary in _parts_turned(right, case.subject.dim):
-        if case.fits(replace(right, rotary=rotary), parts, seen):
+        if case.fits(wrong := replace(right, rotary=rotary), parts, seen):
             say = f"rotary=({rotary.layout!r}, {rotary.base:g}, {rotary.turned})"
-            return Named(f"rotary of the first {rotary.turned} features", say, "note")
+            return Named(f"rotary of the first {rotary.turned} features", say, "note"), wrong
     others: dict[str, Callable[[float], Formula]] = {
         "scale": lambda number: replace(right, scale=number),
         "cap": lambda number: replace(right, cap=number),
@@ -246,7 +261,7 @@ def fitted(case: Case, right: Formula, parts: Parts, seen: Tensor | None) -> Nam
     for name, other in others.items():
         number = _least(lambda x, other=other: case.gap(other(x), parts, seen))  # type: ignore[misc]
         if case.fits(other(number), parts, seen):
-            return measured(name, number, right)
+            return measured(name, number, right), other(number)
     return None
 
 

@@ -1,5 +1,6 @@
 """Examine all attention of a model: each kind of layer once, as the model itself calls it."""
 
+import inspect
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from mhattn.testing.caught import Caught
-from mhattn.testing.doctor import check_attention, names_of
+from mhattn.testing.doctor import MAYBE_MEANT, check_attention, names_of
+from mhattn.testing.formula import UNKNOWN
 from mhattn.testing.language import label, translated
 from mhattn.testing.report import Finding, Report
 from mhattn.testing.subject import Skip, copied
@@ -19,6 +21,7 @@ __all__ = ["ModelReport", "check_model"]
 
 # What holds of any layer of tokens, whatever it computes.
 ANY_LAYER = ("shape", "repeat", "dropout", "inputs-kept", "batch", "half", "double", "gradients")
+SLOW = 0.2  # seconds of a call: some checks make hundreds of them
 Kinds = dict[tuple[Any, ...], list[Call]]
 
 
@@ -129,8 +132,10 @@ def check_model(
             report.layers[name] = [each.name for each in kind]
             try:
                 report.reports[name] = _examined(watched, kind[0], only)
-            except (Skip, TypeError, ValueError) as error:
-                report.unexamined[name] = str(error).splitlines()[0]
+            except Exception as error:  # no layer keeps the others from being examined
+                told = (str(error).splitlines() or [""])[0]
+                own = isinstance(error, Skip | TypeError | ValueError)
+                report.unexamined[name] = told if own else f"{type(error).__name__}: {told}"
             else:
                 words = f"weights of {len(drawn)} matrices were drawn anew: too small or too large"
                 report.reports[name].assumed += [words] if drawn else []
@@ -162,9 +167,12 @@ def _kinds(calls: list[Call]) -> Kinds:
 def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
     caught = Caught(watched, call)
     how: dict[str, Any] = {} if only is None else {"only": only}
-    if only is None and (besides := _besides(call.layer)):
+    besides = _besides(call.layer) or _hinders(caught)
+    if besides and caught.is_pooled:
+        besides = besides[0], (*besides[1], "shape")
+    if only is None and besides:
         how["only"] = [n for n in ANY_LAYER if n not in besides[1]]
-        caught.assumed.append(f"{besides[0]} besides: what holds of attention alone isn't asked")
+        caught.assumed.append(f"{besides[0]}: what holds of attention alone isn't asked")
     report = check_attention(caught, **how)
     plain = caught.how
     for other in _readings(plain):
@@ -175,11 +183,64 @@ def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
         if not any(x.check == "formula" for x in found.findings):
             report = found
     caught.how = plain
-    for at, each in enumerate(report.findings):
-        if each.check == "gradients" and "did not move" in each.got:
-            # A choice among keys, or another part of the model, may need it.
-            report.findings[at] = replace(each, level="note")
+    report.findings = list(_judged(report.findings, caught))
     return report
+
+
+# What else may be meant where all other checks pass, or all but these.
+MEANT = "; if that is meant, this is no mistake: "
+ORDER = f"{MEANT}the layer may have positions of its own"
+CHOICE = f"{MEANT}which tokens a token sees depends on the tokens"
+TURNED = f"{MEANT}positions turn its values"
+HARD = f"{MEANT}weights may be rounded to a choice, and gradients pass by it"
+BACKWARD = f"{MEANT}a function in it has a backward of its own"
+INDEPENDENT = {"dropout", "gradients", "batch"}  # a formula may be right beside these
+
+
+def _judged(findings: list[Finding], caught: Caught) -> Iterator[Finding]:
+    """Of what nobody has said, an error is only what is wrong under every reading."""
+    # Where gradients go through what the output doesn't follow, a choice stands in between.
+    is_hard = any(x.check == "gradients" and x.got.endswith("the output 0") for x in findings)
+    judged = [_one_judged(each, caught, is_hard) for each in findings]
+    errors = {each.check for each in judged if each.level == "error"}
+    for each in judged:
+        if each.level == "error" and each.check == "order" and errors == {"order"}:
+            yield replace(each, got=each.got + ORDER, level="note")
+        elif (
+            UNKNOWN in each.got and each.level == "error" and not errors - INDEPENDENT - {"formula"}
+        ):
+            yield replace(each, got=each.got + MAYBE_MEANT, level="note")
+        else:
+            yield each
+
+
+def _one_judged(each: Finding, caught: Caught, is_hard: bool) -> Finding:
+    choice = ""
+    if each.check == "gradients" and "did not move" in each.got:
+        # A choice among keys, or another part of the model, may need it.
+        return replace(each, level="note")
+    if is_hard and each.check in ("gradients", "half"):
+        choice = HARD
+    elif each.check == "gradients" and "its gradient says" in each.got and caught.has_own_backward:
+        choice = BACKWARD
+    elif each.check == "past" and "did not move" in each.got and caught.chooses:
+        choice = CHOICE
+    elif each.check == "constant-values" and caught.turns_values:
+        choice = TURNED
+    return replace(each, got=each.got + choice, level="note") if choice else each
+
+
+def _hinders(caught: Caught) -> tuple[str, tuple[str, ...]] | None:
+    """What keeps most checks from asking a layer, and what else doesn't hold then."""
+    if not caught.has_heads:
+        return "the number of its heads isn't found", ()
+    if caught.is_pooled:
+        return "its outputs are others than its tokens", ()
+    if caught.is_odd:
+        return "whom a token sees is no pattern that is known", ()
+    if caught.seconds > SLOW:
+        return f"a call takes {caught.seconds:.1f} seconds", ("dropout", "gradients")
+    return None
 
 
 def _readings(how: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -196,8 +257,8 @@ def _besides(layer: nn.Module) -> tuple[str, tuple[str, ...]] | None:
     """What a layer has that mixes tokens as well, and what doesn't hold then."""
     kinds = {type(m).__name__ for m in layer.modules()} - {"Conv1D"}  # a linear map of GPT-2
     if any("BatchNorm" in kind for kind in kinds):
-        return "norms of a batch", ("dropout", "batch")
-    return ("convolutions", ()) if any("conv" in k.lower() for k in kinds) else None
+        return "norms of a batch besides", ("dropout", "batch")
+    return ("convolutions besides", ()) if any("conv" in k.lower() for k in kinds) else None
 
 
 def redrawn(model: nn.Module) -> list[str]:
@@ -230,19 +291,29 @@ def _kernels(watched: Watched) -> list[Finding]:
             found[way] = outputs(other, calls)
         except Exception:  # it has one implementation only
             return []
-    if getattr(model, "_supports_sdpa", False) and not any(call.is_fused for call in calls):
+    # Some classes inherit the word and have one implementation of their own: they don't ask.
+    asks = any(_asks(call.layer) for call in calls)
+    if getattr(model, "_supports_sdpa", False) and asks and not any(c.is_fused for c in calls):
         did = 'the model ran with attn_implementation="sdpa", which it says it has'
         got = "F.scaled_dot_product_attention was never called"
         return [Finding("kernels", did, got, "it runs", page=page)]
     for (name, one), (_, two) in zip(found["eager"], found["sdpa"], strict=False):
         if one.shape != two.shape or not one.is_floating_point():
             return []
+        both = one.isfinite() & two.isfinite()  # rows of padding that see nothing may be NaN
+        one, two = (torch.where(both, each, 0) for each in (one, two))
         gap = ((one - two).abs().max() / one.abs().max().clamp_min(1e-12)).item()
         if not gap < 1e-3:
             got = f"outputs differ by {gap:.2g} of the largest, first in {name}"
             did = 'the model ran with attn_implementation="eager" and with "sdpa"'
             return [Finding("kernels", did, got, "the same up to rounding", page=page)]
     return []
+
+
+def _asks(layer: nn.Module) -> bool:
+    """Whether a layer's code looks for the implementation that was chosen."""
+    code = getattr(inspect.unwrap(type(layer).forward), "__code__", None)
+    return "_attn_implementation" in getattr(code, "co_names", ())
 
 
 def outputs(watched: Watched, calls: list[Call]) -> list[tuple[str, Tensor]]:

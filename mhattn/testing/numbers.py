@@ -52,81 +52,23 @@ def repeat(subject: Subject) -> Found:
                 return
 
 
-def shares(subject: Subject) -> list[float]:
-    """The shares of all dropouts that a layer names."""
-    if not isinstance(subject.layer, nn.Module):
-        return []
-    found = [m.p for m in subject.layer.modules() if isinstance(m, nn.Dropout)]
-    for module in subject.layer.modules():
-        for name in (
-            "dropout",
-            "attn_dropout",
-            "attention_dropout",
-            "dropout_p",
-            "p_drop",
-            "attn_pdrop",
-        ):
-            if isinstance(value := getattr(module, name, None), float):
-                found.append(value)
-    return [p for p in found if p > 0]
-
-
-@check("dropout", "dropout/#idea")
-def dropout(subject: Subject) -> Found:
-    """In training some weights are dropped, and the mean over many calls is evaluation's output."""
-    need(isinstance(subject.layer, nn.Module), "no dropout")
-    options = subject.usual
-    inputs = subject.draw(5, batch=2, seed=3)
-    if not shares(subject):
-        yield from _as_in_evaluation(subject, inputs)
-        return
-    need(not subject.is_block, "a block: norms and sums are around it")
-    with torch.no_grad():
-        exact = subject(*inputs, **options).output.double()
-        subject.train()
-        many = torch.stack(
-            [subject(*inputs, seed=s, **options).output.double() for s in range(600)]
-        )
-        subject.train(False)
-    spread = many.std(0)
-    if spread.max() == 0:
-        yield Finding(
-            "dropout",
-            "train(), 600 calls",
-            "all outputs are the same",
-            f"a share of {max(shares(subject))} is dropped",
-        )
-        return
-    # A number that dropout never moves has no spread: rounding may not count as an infinity of
-    # errors.
-    away = (many.mean(0) - exact).abs() / (spread / 600**0.5 + 1e-6 * exact.abs().max())
-    # Of a few hundred numbers, a right layer's exceed this by chance less than once in a million
-    # runs.
-    if not away.max() <= 6.5:
-        yield Finding(
-            "dropout",
-            "train(), the mean of 600 calls",
-            f"{said(away.max().item())} standard errors from evaluation's output",
-            "the same mean: weights are dropped after softmax and the rest divided by 1 - p",
-        )
-
-
-def _as_in_evaluation(subject: Subject, inputs: list[Tensor]) -> Found:
-    """Without dropout, training gives evaluation's output."""
-    asked = subject.usual
-    with torch.no_grad():
-        exact = subject(*inputs, **asked).output
-        subject.train()
-        one, other = (subject(*inputs, seed=seed, **asked).output for seed in (1, 2))
-    need(apart(subject, one, other).max() <= subject.tolerance, "a dropout that it doesn't name")
-    if not (gap := apart(subject, exact, one).max().item()) <= subject.tolerance:
-        did, got = "train() and eval(), and no dropout", f"outputs differ by {said(gap)}"
-        yield Finding("dropout", did, got, "the same output")
+def _overwritten(subject: Subject) -> Found:
+    """What a call has returned stays as it is when the next one comes."""
+    for grads in (True, False):
+        with torch.set_grad_enabled(grads):
+            output = subject(*subject.draw(6, seed=4)).output
+            before = output.detach().clone()
+            subject(*subject.draw(6, seed=5))
+        if not torch.equal(before.nan_to_num(), output.detach().nan_to_num()):
+            did, got = "called twice", "the second call has overwritten the first one's output"
+            yield Finding("inputs-kept", did, got, "what a call has returned stays as it is")
+            return
 
 
 @check("inputs-kept", "shapes-in-depth/#traps")
 def inputs_kept(subject: Subject) -> Found:
-    """Whatever the layer is given is as before after the call, and so is the layer."""
+    """What is given or was returned stays as it is in a call, and so does the layer."""
+    yield from _overwritten(subject)
     c = subject.calls
     seen = torch.ones(6, 6, dtype=torch.bool, device=c.device).tril(3)
     real = torch.arange(6, device=c.device).expand(3, 6) < 5
@@ -216,6 +158,11 @@ def constant_values(subject: Subject) -> Found:
     for options in subject.ways:
         found = subject(*inputs, **options).output
         one = found[..., :1, :].expand_as(found)
+        if subject.takes_two and not subject.is_heads:
+            # Of one key, the weight is one. What a layer makes of its queries beside, as a gate
+            # does, it makes here too.
+            first = [x[..., :1, :].contiguous() for x in inputs[1:]]
+            one = subject(inputs[0], *first).output if len(lengths) == 2 else one
         if subject.is_heads:
             one = spread(inputs[2], subject.heads, c.groups)[..., :1, :].expand_as(found)
         gap = apart(subject, one, found).max().item()

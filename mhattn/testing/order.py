@@ -1,17 +1,20 @@
 """Checks of who sees whom without a mask: causal order, lengths, batches, other queries."""
 
 import itertools
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mhattn.testing.far import is_blind, moved_at_once
 from mhattn.testing.probes import allowed, apart, causal, influence, modes, pair, said
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
-from mhattn.testing.subject import Skip, Subject
+from mhattn.testing.subject import Skip, Subject, is_of_layer
 
 __all__: list[str] = []
 
+EARLIER = "it depends on an earlier call"
 UNSAID = "no output depends on a later token: the layer looks causal"
 
 
@@ -34,26 +37,62 @@ def unsaid(subject: Subject) -> Finding | None:
 def future(subject: Subject) -> Found:
     """No output moves when a later token changes."""
     need(causal(subject), "not causal: say causal=True, or the argument's name")
-    for mode, _ in modes(subject):
+    for mode, trains in modes(subject):
         # Short texts, and some longer than 16 and 32 tokens: behind a block of a kernel a leak may
         # begin.
         for length in (7, 2, 5, 12, 16, 33, 60):
-            inputs, later = (subject.draw(length, seed=seed) for seed in (length, 99))
-            stops = range(1, length) if length < 17 else (1, 16, 32, *range(33, length, 8))
-            before = subject(*inputs, causal=True).output
-            for stop in stops:
-                both = zip(inputs, later, strict=True)
-                others = [torch.cat([a[..., :stop, :], b[..., stop:, :]], -2) for a, b in both]
-                after = subject(*subject.three(others), causal=True).output
-                moved = apart(subject, before, after)[:, :stop]
-                if moved.max() > subject.tolerance:
-                    b, i = pair(moved == moved.max())
-                    got = f"output {i} moved by {said(moved.max().item())} of its usual size"
-                    did = f"in {mode}, tokens from {stop} on were replaced in texts of {length}"
-                    yield Finding(
-                        "future", did, got, "outputs before them stay as they are", f"sequence {b}"
-                    )
+            stops = list(range(1, length) if length < 17 else (1, 16, 32, *range(33, length, 8)))
+            # What is dropped in training is the same in the same place of a batch alone.
+            number = 1 if trains else 6
+            before = subject(*subject.draw(length, seed=length), causal=True).output.detach()
+            for first in range(0, len(stops), number):
+                if found := _leak(subject, before, stops[first : first + number], mode):
+                    yield found
                     return
+
+
+def _leak(subject: Subject, before: Tensor, stops: list[int], mode: str) -> Finding | None:
+    """An output that moves when all tokens from one on are others; for each stop in one call."""
+    length = before.shape[-2]
+    inputs, later = (subject.draw(length, seed=seed) for seed in (length, 99))
+    pairs = list(zip(inputs, later, strict=True))
+    others = [
+        torch.cat([torch.cat([a[..., :stop, :], b[..., stop:, :]], -2) for stop in stops])
+        for a, b in pairs
+    ]
+    after = subject(*subject.three(others), causal=True).output
+    for stop, part in zip(stops, after.chunk(len(stops)), strict=True):
+        moved = apart(subject, before, part)[:, :stop]
+        if moved.max() > subject.tolerance:
+            b, i = pair(moved == moved.max())
+            got = f"output {i} moved by {said(moved.max().item())} of its usual size"
+            did = f"in {mode}, tokens from {stop} on were replaced in texts of {length}"
+            what = "outputs before them stay as they are"
+            return Finding("future", did, got, what, f"sequence {b}")
+    return None
+
+
+def _beginning(subject: Subject) -> Found:
+    """The beginning of a text alone gives the beginning of the outputs, however long the text is.
+
+    Tokens that are replaced are as many as before; a scale or a mask made from their number is not
+    seen then.
+    """
+    inputs = subject.draw(67, batch=2, seed=3)
+    for length in (37, 13, 2):
+        part = subject.three([x[..., :length, :].contiguous() for x in inputs])
+        try:
+            with torch.no_grad():
+                whole, alone = (subject(*x, causal=True).output for x in (inputs, part))
+        except Exception as error:  # no layer has to take a text as long as this
+            if not (isinstance(error, Skip) or is_of_layer(error)):
+                raise
+            return
+        gap = apart(subject, whole[..., :length, :], alone).max().item()
+        if not gap <= subject.tolerance:
+            did, got = f"the first {length} of 67 tokens alone", f"outputs differ by {said(gap)}"
+            yield Finding("future", did, got, "the same: what comes later changes nothing")
+            return
 
 
 @check("past", "masks-in-practice/#causal")
@@ -62,28 +101,65 @@ def past(subject: Subject) -> Found:
     always = subject.calls.causal is True
     for options in subject.ways:
         is_causal = always or bool(options)
-        for length in (7, 2, 40):
+        for length in (7, 2):
             inputs = subject.draw(length, seed=1)
-            moved = influence(subject, inputs, where=subject.where, size=2.0, **options)
-            seen = allowed(subject, length, length, is_causal=is_causal)
-            case = f"length {length}, causal={is_causal}"
-            # Not the tolerance: a key with a weight of a millionth is seen all the same.
-            blind = seen & (moved < 1e-9)
-            if blind.any():
-                b, i, j = pair(blind)
-                did, got = f"token {j} was replaced", f"output {i} did not move"
-                yield Finding("past", did, got, f"query {i} sees key {j}", f"sequence {b}, {case}")
+            moved = influence(subject, inputs, where=subject.where, size=2.0, **options).cpu()
+            if found := list(_unseen(subject, moved, (length,), is_causal, options)):
+                yield from found
                 return
-            far = ~seen & (moved > subject.tolerance)
-            if not subject.is_heads:
-                far &= ~torch.eye(*seen.shape, dtype=torch.bool, device=far.device)  # its own query
-            if (subject.calls.window or subject.calls.seen) and far.any():
-                b, i, j = pair(far)
-                did, got = f"token {j} was replaced", f"output {i} moved"
-                what = f"a window of {subject.calls.window} keys ends before it"
-                what = f"seen({i}, {j}) is False" if subject.calls.seen else what
-                yield Finding("past", did, got, what, f"sequence {b}, {case}")
-                return
+    found = list(_long(subject))
+    yield from found or (_beginning(subject) if causal(subject) else ())
+
+
+def _long(subject: Subject) -> Found:
+    """The same in longer texts of prime lengths: no block, chunk or cap is as long as they are."""
+    c, always = subject.calls, subject.calls.causal is True
+    texts: list[tuple[tuple[int, ...], dict[str, Any]]]
+    texts = [((length,), options) for length in (37, 67) for options in subject.ways]
+    if subject.takes_two and not (always or c.window or c.seen):
+        texts += [((5, 37), {}), ((37, 5), {})]
+    for lengths, options in texts:
+        try:
+            moved = moved_at_once(subject, lengths, **options).cpu()
+        except Exception as error:  # no layer has to take texts as long as these
+            if not (isinstance(error, Skip) or is_of_layer(error)):
+                raise
+            return
+        if found := list(_unseen(subject, moved[None], lengths, always or bool(options), options)):
+            yield from found
+            return
+
+
+def _unseen(
+    subject: Subject,
+    moved: Tensor,
+    lengths: tuple[int, ...],
+    is_causal: bool,
+    options: dict[str, Any],
+) -> Found:
+    """A token that should be seen and isn't, or is behind a window and seen."""
+    c, crossed = subject.calls, len(lengths) == 2
+    rows, keys = lengths[0], lengths[-1]
+    seen = allowed(subject, rows, keys, is_causal=is_causal)
+    counts = f"{rows} queries, {keys} keys" if crossed else f"length {keys}"
+    case = f"{counts}, causal={is_causal}"
+    # Not the tolerance: a key with a weight of a millionth is seen all the same.
+    blind = (seen & (moved < (1e-9 if len(moved) > 1 else 1e-5))).nonzero()
+    cross = crossed or subject.is_heads
+    for b, i, j in blind[[0, len(blind) // 2, -1]].tolist() if len(blind) else ():
+        if is_blind(subject, lengths, i, j, cross=cross, **options):
+            did, got = f"token {j} was replaced", f"output {i} did not move"
+            yield Finding("past", did, got, f"query {i} sees key {j}", f"sequence {b}, {case}")
+            return
+    far = ~seen & (moved > subject.tolerance)
+    if not cross:
+        far &= ~torch.eye(*seen.shape, dtype=torch.bool)  # its own query
+    if (c.window or c.seen) and far.any():
+        b, i, j = pair(far)
+        did, got = f"token {j} was replaced", f"output {i} moved"
+        what = f"a window of {c.window} keys ends before it"
+        what = f"seen({i}, {j}) is False" if c.seen else what
+        yield Finding("past", did, got, what, f"sequence {b}, {case}")
 
 
 def keys_of(seen: Tensor) -> list[int]:
@@ -143,9 +219,28 @@ def lengths(subject: Subject) -> Found:
             got = f"{found.shape[-2]} outputs"
             yield Finding("lengths", did, got, f"{number} outputs")
             return
-    if not isinstance(subject.layer, torch.nn.Module):
+    if not isinstance(subject.layer, nn.Module):
         return
+    yield from _alone(subject)
     yield from _kept(subject)
+
+
+def _alone(subject: Subject) -> Found:
+    """One token alone gives what it gives beside others that are the same: weights sum to one."""
+    c = subject.calls
+    if c.inputs != "x" or c.outputs or c.sinks or c.positions == "absolute" or subject.is_block:
+        return
+    one = subject.draw(1, seed=6)[0]
+    for options in subject.ways:
+        several = subject(one.expand(-1, 6, -1).contiguous(), **options).output
+        # Where they don't give the same to each other, it is no matter of one token.
+        if apart(subject, several, several[:, :1].expand_as(several)).max() > subject.tolerance:
+            return
+        gap = apart(subject, several[:, :1], subject(one, **options).output).max().item()
+        if not gap <= subject.tolerance:
+            did, got = "one token alone, and six times", f"outputs differ by {said(gap)}"
+            yield Finding("lengths", did, got, "the same: all weights sum to one")
+            return
 
 
 def _kept(subject: Subject) -> Found:
@@ -163,7 +258,7 @@ def _kept(subject: Subject) -> Found:
             gap = apart(subject, one, other).max().item()
             if not gap <= subject.tolerance:
                 did = f"length {length} after other lengths, and in a fresh copy"
-                got = f"it depends on an earlier call: outputs differ by {said(gap)}"
+                got = f"{EARLIER}: outputs differ by {said(gap)}"
                 yield Finding("lengths", did, got, "a call knows nothing of earlier ones")
                 return
 

@@ -98,6 +98,8 @@ def allowed(
     """Who may see whom, ``(L, S)``, under the layer's causal mask, window and pattern."""
     if subject.calls.outputs:
         return torch.ones(subject.calls.outputs, columns, dtype=torch.bool)
+    own, keys = subject.fixed
+    rows, columns = own or rows, keys or columns
     late = columns - rows if (corner or subject.calls.corner) != "upper left" else 0
     far = torch.arange(rows)[:, None] + late - torch.arange(columns)
     seen = torch.ones(rows, columns, dtype=torch.bool)

@@ -1,5 +1,6 @@
 """A layer's own queries, keys and values: found in what its linear maps give, not in its source."""
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -113,10 +114,33 @@ def _projected(
     if (loose and not calls) or len([n for n, p in loose if p.ndim > 1 and role(n)]) >= 3:
         yield from _of_parameters(inputs, loose, calls)
         return
-    beside = dict(loose)
-    last_of = _loose_output(subject, beside)
+    last_of = _loose_output(subject, dict(loose))
     loose = [] if last_of else loose
     need(not loose, f"has other parameters than its projections: {[n for n, _ in loose][:1]}")
+    last_calls = last_of_each(calls)
+    if len(last_calls) == len(calls):
+        yield from _of_calls(subject, inputs, calls, last_of)
+        return
+    # A map that is called twice makes the same again, for the weights that are returned; or it
+    # serves as two maps.
+    found = list[Parts]()
+    for some in (last_calls, calls):
+        with contextlib.suppress(Skip):
+            found += [] if found else _of_calls(subject, inputs, some, last_of)
+    need(found, missing)
+    yield from found
+
+
+def last_of_each(calls: list[Call]) -> list[Call]:
+    """The last call of each map."""
+    return list({id(call[1]): call for call in calls}.values())
+
+
+def _of_calls(
+    subject: Subject, inputs: list[Tensor], calls: list[Call], last_of: Map | None
+) -> Iterator[Parts]:
+    """Ways to read the linear maps of a call."""
+    missing = "its projections aren't found"
     # What reads the tokens is seen in the numbers that went in. Names, if they are known, say only
     # which of these maps is which.
     turns = {id(call): turn for call in calls if (turn := _layout(call, inputs))}

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from mhattn.testing.columns import filled, width
 from mhattn.testing.language import label, language, translated
+from mhattn.testing.ranks import following
 
 __all__ = ["Finding", "Report"]
 
@@ -105,6 +106,10 @@ class Report:
         if shown and KNOWN in shown[0].got:
             # A mistake that has a name explains the output to rounding: the rest follows from it.
             shown, rest = shown[:1], list(dict.fromkeys(each.check for each in shown[1:]))
+        elif follow := following(shown):
+            # So it is, as a rule, with what needs that which was found first.
+            shown = [each for each in shown if each not in follow]
+            rest = list(dict.fromkeys(each.check for each in follow))
         return shown, rest
 
     def __str__(self) -> str:

@@ -56,6 +56,7 @@ class Turns:
     layout: str = "halves"
     base: float = 10000.0
     is_given: bool = True
+    turned: int | None = None  # features of a head, the first ones; None: all
 
     def how(self) -> dict[str, Any]:
         """Arguments of `check_attention`."""
@@ -63,7 +64,7 @@ class Turns:
         return {
             "positions": self.positions,
             "position_ids": "position_ids" if given else False,
-            "rotary": (self.layout, self.base),
+            "rotary": (self.layout, self.base, *([self.turned] if self.turned else [])),
         }
 
     @classmethod
@@ -79,28 +80,36 @@ class Turns:
         return cls.read(cos, sin, dim)
 
     @classmethod
-    def read(cls, cos: Tensor, sin: Tensor, dim: int | None) -> "Turns":
-        """Layout and base from the cosines and sines at position 1, of heads as wide as dim."""
-        if (
-            dim is None
-            or cos.numel() != dim
-            or not torch.allclose(cos**2 + sin**2, torch.ones_like(cos))
-        ):
+    def read(
+        cls, cos: Tensor, sin: Tensor, dim: int | None, *, may_be_part: bool = False
+    ) -> "Turns":
+        """Layout and base from the cosines and sines at position 1, of heads as wide as dim.
+
+        Where they may be those of a part, it is the first features that they turn.
+        """
+        one = torch.ones_like(cos)
+        if dim is None or not torch.allclose(cos**2 + sin**2, one):
             return cls("relative")
-        angles = torch.atan2(sin, cos)
-        layout, speeds = _layout(angles)
-        base = speeds[1].item() ** (-dim / 2) if len(speeds) > 1 and speeds[1] > 0 else 10000.0
-        places = torch.arange(0, dim, 2, dtype=torch.float64) / dim
+        layout, speeds, turned = _layout(torch.atan2(sin, cos))
+        if not (turned == dim or (may_be_part and turned < dim)):
+            return cls("relative")
+        is_speed = len(speeds) > 1 and speeds[1] > 0
+        base = speeds[1].item() ** (-turned / 2) if is_speed else 10000.0
+        places = torch.arange(0, turned, 2, dtype=torch.float64) / turned
         if not torch.allclose(speeds, base**-places, rtol=1e-4, atol=1e-6):
             return cls("relative")
         # Angles are float32, and bases round numbers: four digits are what they tell.
-        return cls("rotary", layout, float(f"{base:.4g}"))
+        part = turned if turned < dim else None
+        return cls("rotary", layout, float(f"{base:.4g}"), turned=part)
 
 
-def _layout(angles: Tensor) -> tuple[str, Tensor]:
-    first, second = angles.chunk(2)
+def _layout(angles: Tensor) -> tuple[str, Tensor, int]:
+    """How features are paired, the angles of the pairs, and how many features they turn."""
+    first, second = angles[: len(angles) // 2], angles[len(angles) // 2 :]
     # Each angle is there twice, for the two features that it turns: in the other half, or beside
-    # it.
-    if torch.allclose(first, second):
-        return "halves", first
-    return "interleaved", angles[::2]
+    # it. Where each is there once, nothing tells.
+    if len(first) == len(second) and torch.allclose(first, second):
+        return "halves", first, len(angles)
+    if len(first) == len(second) and torch.allclose(angles[::2], angles[1::2]):
+        return "interleaved", angles[::2], len(angles)
+    return "halves", angles, 2 * len(angles)

@@ -130,7 +130,8 @@ class Subject:
 
     def three(self, inputs: list[Tensor]) -> list[Tensor]:
         """For a layer, the first of them three times: one sequence."""
-        return inputs if self.is_heads else [inputs[0]] * 3
+        is_one = not (self.is_heads or (self.takes_two and any(self.fixed)))
+        return [inputs[0]] * 3 if is_one else inputs
 
     @property
     def takes_two(self) -> bool:
@@ -144,6 +145,11 @@ class Subject:
         # more.
         return {torch.float64: 1e-9, torch.float32: 2e-4}.get(self.calls.dtype, 0.06)
 
+    @property
+    def fixed(self) -> tuple[int, int]:
+        """How many tokens and keys it takes, if it is called with no other number; or 0."""
+        return getattr(self.layer, "fixed", (0, 0))
+
     def train(self, on: bool = True) -> None:
         if isinstance(self.layer, nn.Module):
             self.layer.train(on)
@@ -152,6 +158,10 @@ class Subject:
         """Queries, keys and values of two lengths, or for one length one input three times."""
         c = self.calls
         source = torch.Generator().manual_seed(1000 * c.seed + seed)
+        tokens, keys = self.fixed
+        if tokens or (keys and self.takes_two):
+            both = tokens or lengths[0], keys or lengths[-1]
+            lengths = both if self.takes_two else both[: len(lengths)]
         long = [lengths[0], lengths[-1], lengths[-1]]
 
         def tensor(length: int, heads: int) -> Tensor:

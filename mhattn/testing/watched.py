@@ -110,7 +110,9 @@ class Watched:
         return [
             Call(name, modules[name], bound(modules[name], *opened[name]), *sizes[name])
             for name in opened
-            if name in sizes and name not in parts and _attends(modules[name], *opened[name])
+            if name in sizes
+            and name not in parts
+            and _attends(modules[name], *opened[name], sizes[name][1])
         ]
 
     def at(self, name: str, changes: list[tuple[int, int, int]]) -> dict[str, Any]:
@@ -124,6 +126,20 @@ class Watched:
         if key not in self.known:
             self.known[key] = self._reached(name, changes)
         return self.known[key]
+
+    def runs(self, changes: list[tuple[int, int, int]]) -> bool:
+        """Whether the whole model takes inputs of other sizes."""
+        key = ("", *changes)
+        if key not in self.known:
+            inputs, options = resized((self.inputs, self.options), changes)
+            try:
+                with torch.no_grad():
+                    self.model(*inputs, **options)
+            except Exception:  # whatever the model raises
+                self.known[key] = {}
+            else:
+                self.known[key] = {"runs": True}
+        return bool(self.known[key])
 
     def _reached(self, name: str, changes: list[tuple[int, int, int]]) -> dict[str, Any]:
         inputs, options = resized((self.inputs, self.options), changes)
@@ -204,19 +220,21 @@ def axes_of(value: Any, axis: int) -> set[int]:
 
 def _is_called_attention(module: nn.Module) -> bool:
     """Whether a class has attention in its name, and three matrices of its own."""
-    matrices = [m for m in module.children() if getattr(cast(Any, m), "weight", None) is not None]
-    matrices = [m for m in matrices if cast(Tensor, m.weight).ndim == 2]
+    weights = [getattr(cast(Any, m), "weight", None) for m in module.children()]
+    matrices = [p for p in weights if isinstance(p, Tensor) and p.ndim == 2]
     return "attention" in type(module).__name__.lower() and len(matrices) >= 3
 
 
-def _attends(module: nn.Module, args: Any, kwargs: Any) -> bool:
+def _attends(module: nn.Module, args: Any, kwargs: Any, keys: int) -> bool:
     """Whether a module that weighs is attention: by its name, or by what it weighs."""
     kind = type(module).__name__.lower()
     if "residual" in kind:
         return False
     if "att" in kind or isinstance(module, nn.MultiheadAttention):
         return True
-    return any(x.ndim == 3 and x.is_floating_point() for x in tensors_of([*args, kwargs]))
+    given = [x for x in tensors_of([*args, kwargs]) if x.ndim in (3, 4) and x.is_floating_point()]
+    # A router weighs as well, and what it weighs are experts.
+    return any(x.shape[1:-1].numel() <= keys or keys in x.shape[:2] for x in given)
 
 
 def _inside(name: str, outer: str) -> bool:

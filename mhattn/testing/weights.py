@@ -5,9 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhattn.testing.formula import compared, runs
+from mhattn.testing.formula import Reference, compared, runs
 from mhattn.testing.masks import random_mask, try_forms
 from mhattn.testing.probes import apart, said, spread
+from mhattn.testing.products import used_weights
 from mhattn.testing.registry import Found, check, need
 from mhattn.testing.report import Finding
 from mhattn.testing.subject import Skip, Subject
@@ -21,6 +22,7 @@ def weights(subject: Subject) -> Found:
     c = subject.calls
     need(c.weights, "returns no weights")
     need(not c.outputs, "its queries are its own")
+    reference = _reference(subject)
     for name, lengths, asked, seen in runs(subject):
         inputs = subject.draw(*lengths, seed=30)
         found = subject(*inputs, weights=True, **asked)
@@ -36,7 +38,15 @@ def weights(subject: Subject) -> Found:
         if (gap := apart(subject, plain, found.output).max().item()) > subject.tolerance:
             did, got = f"{name}, with weights and without", f"outputs differ by {said(gap)}"
             yield Finding("weights", did, got, "the same output")
-        yield from _belongs(subject, name, inputs, given, found.output, seen, asked)
+        yield from _belongs(
+            subject,
+            name,
+            inputs,
+            given,
+            found.output,
+            _right(subject, reference, inputs, seen, asked),
+        )
+        yield from _stay(subject, name, found.weights, lengths, asked)
     if c.mask:
         try_forms(subject)
         mask = random_mask(6, 6, seed=3) | torch.eye(6, dtype=torch.bool)
@@ -63,26 +73,62 @@ def _rows(subject: Subject, name: str, given: Tensor, seen: Tensor | None) -> Fo
         yield Finding("weights", name, "hidden keys have weight", "0")
 
 
+def _reference(subject: Subject) -> Reference | None:
+    """The formula with the layer's own matrices, where the output is the formula's."""
+    try:
+        reference, wrong = compared(subject)
+    except Skip:
+        return None
+    return None if wrong else reference
+
+
+def _right(
+    subject: Subject,
+    reference: Reference | None,
+    inputs: list[Tensor],
+    seen: Tensor | None,
+    asked: dict[str, Any],
+) -> Tensor | None:
+    """The weights that make the output: by the formula, or as one product has them."""
+    crossed = inputs[1] is not inputs[0]
+    if reference is not None and not (subject.calls.positions and crossed):
+        seen = None if seen is None else seen.to(inputs[0].device)
+        return reference(inputs, seen, **asked)[1]
+    used = used_weights(subject, inputs, weights=True, **asked)
+    if used is None or subject.calls.sinks:
+        return None
+    used = used.double()
+    # What doesn't sum to one is no table of weights, or one that something was done to.
+    return used if (used.sum(-1) - 1).abs().max() <= subject.tolerance else None
+
+
 def _belongs(
     subject: Subject,
     name: str,
     inputs: list[Tensor],
     given: Tensor,
     output: Tensor,
-    seen: Tensor | None,
-    asked: dict[str, Any],
+    right: Tensor | None,
 ) -> Found:
     """The weights times the values are the output; in a layer, they are the formula's."""
     if subject.is_heads and given.ndim == 4:
         value = spread(inputs[2].double(), subject.heads, subject.calls.groups)
         gap, what = apart(subject, output, given @ value).max().item(), "weights times values"
+    elif right is None:
+        return
     else:
-        reference, wrong = compared(subject)
-        crossed = inputs[1] is not inputs[0]
-        if (subject.calls.positions and crossed) or wrong:
-            return
-        right = reference(inputs, None if seen is None else seen.to(given.device), **asked)[1]
         right = right if given.ndim == 4 else right.mean(1)
         gap, what = (given - right).abs().max().item(), "those that make the output"
     if gap > subject.tolerance * 5:
         yield Finding("weights", name, f"the weights returned differ by {said(gap)}", what)
+
+
+def _stay(
+    subject: Subject, name: str, given: Tensor, lengths: tuple[int, ...], asked: dict[str, Any]
+) -> Found:
+    """Whoever keeps weights has them after the next call."""
+    before = given.detach().clone()
+    subject(*subject.draw(*lengths, seed=32), weights=True, **asked)
+    if not torch.equal(before.nan_to_num(), given.detach().nan_to_num()):
+        did, got = f"{name}, twice", "the second call has overwritten the first one's weights"
+        yield Finding("weights", did, got, "what a call has returned stays as it is")

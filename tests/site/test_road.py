@@ -39,8 +39,9 @@ def test_the_road_is_short():
 @each_language
 def test_each_page_leads_to_the_next(language, page):
     found = opened(language, page)
-    now = [heading.value for heading in found.headings][-1]
-    assert now == "now", "the last section says what the reader can do now"
+    ends = ["now", "ten", "purr"] if page == "block.md" else ["now"]  # the last one comes home
+    at = [heading.value for heading in found.headings][-len(ends) :]
+    assert at == ends, "the last section says what the reader can do now"
     assert any(block.value == "task" for block in found.walk()), "there is no task"
     end = found.path.read_text("utf-8").split("{ #now }")[1]
     if page == CHAPTERS[-1]:

@@ -411,26 +411,60 @@ def test_weights_too_small_to_tell_are_drawn_anew():
 
 
 def test_what_cannot_be_examined_says_why():
-    class Windows(nn.Module):
+    class Attention(nn.Module):
         def __init__(self):
             super().__init__()
-            self.table = nn.Parameter(torch.randn(1, 16, 16))
-            self.qkv = nn.Linear(E, 3 * E)
+            self.out = nn.Linear(8, E)
+
+        def forward(self, query_states, value_states):
+            weights = (query_states @ query_states.mT).softmax(-1)
+            return self.out(weights @ value_states)
+
+    class Narrow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = Attention()
 
         def forward(self, x):
-            q, k, v = self.qkv(x).unflatten(-1, (3, H, -1)).permute(2, 0, 3, 1, 4)
-            return ((q @ k.mT + self.table).softmax(-1) @ v).transpose(1, 2).flatten(2)
+            return self.attention(x, x[..., :8])
 
-    model = nn.Sequential(nn.Conv2d(3, E, 8, 8), nn.Flatten(2), Turn(), Windows())
-    found = check_model(model, torch.randn(2, 3, 32, 32))
-    assert found.unexamined == {"3": "its model calls it with 16 tokens, whatever the input"}
+    found = check_model(Narrow(), torch.randn(2, 7, E))
+    why = "its value_states has another width than its query_states"
+    assert found.unexamined == {"attention": why}
     assert found.ok
-    assert "not examined: its model calls it with 16 tokens" in str(found)
+    assert f"not examined: {why}" in str(found)
 
 
-class Turn(nn.Module):
+def test_no_finding_and_no_note_in_either_layout_of_angles():
+    for make in (Attention, Neighbours):
+        [report] = check_model(Model(make=make), ids()).reports.values()
+        assert report.findings == []
+        assert "formula" in report.checked
+
+
+class Indexed(Attention):
+    """Attention with a part that weighs tokens as well, as indexers do."""
+
+    def __init__(self, slip):
+        super().__init__(slip)
+        self.indexer = Indexer()
+
+    def forward(self, x, position_embeddings):
+        return super().forward(x, position_embeddings) + 0 * self.indexer(x)
+
+
+class Indexer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weigh = nn.Linear(E, E)
+
     def forward(self, x):
-        return x.mT
+        return (self.weigh(x) @ x.mT).softmax(-1) @ x
+
+
+def test_a_part_that_weighs_is_examined_with_its_whole():
+    found = check_model(Model(make=Indexed), ids())
+    assert list(found.layers) == ["blocks.0"]
 
 
 @pytest.mark.parametrize(
@@ -484,7 +518,7 @@ def test_a_configuration_that_is_a_file_is_shrunk(tmp_path):
     [
         ("qwen33", "no configuration 'qwen33' in transformers; like it: qwen3"),
         ("nowhere.json", "no configuration 'nowhere.json': there is no such file"),
-        ("whisper", "no inputs for WhisperModel are known here: it takes input_features"),
+        ("bark", "no inputs for BarkModel are known here: it takes input_ids"),
     ],
 )
 def test_what_cannot_be_built_says_why(of, says):

@@ -78,7 +78,7 @@ def test_an_entry_puts_in_all_that_the_english_does():
 
 
 def is_word(before):
-    return re.search(r"(?:^|[\s(])(?:mistake|note|check|layer|kind|head)$", before)
+    return re.search(r"(?:^|[\s(])(?:mistake|note|check|layer|kind|head|token)$", before)
 
 
 def test_chinese_marks_are_wide():

@@ -152,7 +152,8 @@ class NoValueBias(Layer):
         return q, k, self.split(value @ self.v_proj.weight.T)
 
 
-@broken("the residual is inside", "formula")
+# Unless the formula is said, it is a note: a layer may add its tokens on purpose.
+@broken("the residual is inside", "formula", scale=8**-0.5)
 class Residual(Layer):
     def project(self, query, key, value):
         self.stream = query

@@ -2,16 +2,19 @@
 
 - `doctor`: `check_attention`; `asserted`: `assert_attention`, for a test; `pytest_plugin`: each
   check a subtest.
-- `models`, `caught`, `watched`: `check_model`, every attention of a model as the model calls it;
-  `tiny`: a small model of any configuration of transformers.
+- `models`, `caught`, `own_masks`, `watched`, `layouts`: `check_model`, every attention of a model
+  as the model calls it; `tiny`, `shrunk`, `fed`: a small model of any configuration of
+  transformers.
 - `targets`, `formats`: what the command line names, and what it prints for other programs.
-- `report`: what was found; `language`, `columns`: how it is printed in English and Chinese.
+- `report`, `ranks`: what was found, the cause first; `language`, `columns`: how it is printed, in
+  English or Chinese.
 - `registry`: the list of checks; `calls`: how a layer is called.
 - `adapters`, `adapted`, `hub`, `rotations`: attention of other libraries in that form.
 - `subject`, `probes`: the layer in one form, and what is done to it.
 - `computed`, `mistakes`: the formula, right or with one thing otherwise, and its name.
 - `formula` with `projections` and `products`, `likeness`, `heads`, `weights`, `numbers`,
-  `precision`, `order`, `masks`, `batches`, `caches`: the checks.
+  `precision`, `pairs`, `order`, `far`, `masks`, `empty`, `batches`, `caches`, `dropped`: the
+  checks.
 
 It needs torch alone. As a command:
 ``python -m mhattn.testing package.module:Layer --embed-dim 64``.

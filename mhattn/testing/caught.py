@@ -56,18 +56,31 @@ class Caught(OwnMasks):
         self.mask_name = next((name for name in names if name in call.given), "")
         self._find_axes()
         self._tell()
+        self._depends()
         self.layer = self._uncalled()
+
+    def _depends(self) -> None:
+        """Refuse a call whose tokens aren't where they were looked for: its output is all zeros."""
+        if self.memories:
+            return
+        try:
+            with torch.no_grad():
+                found = self(self._drawn(self.length).expand(self.batch, -1, -1))
+        except Exception:  # the checks say why
+            return
+        if not found.any():
+            raise Skip("its output doesn't depend on its tokens: where they are isn't known")
 
     def _uncalled(self) -> nn.Module:
         """A copy of the layer from before its first call, if it works without its model's."""
-        layer = copied(self.watched.uncalled.get_submodule(self.call.name))
-        called, self.layer = self.layer, layer
+        uncalled = self.watched.uncalled.get_submodule(self.call.name)
+        called, self.layer = self.layer, copied(uncalled)
         try:
             with torch.no_grad():
                 self._given(self.call.given)
         except Exception:  # some models choose while they run which way their layers go
-            layer = copied(called)
-        return layer
+            return copied(called)
+        return copied(uncalled)
 
     def _given(self, given: dict[str, Any]) -> Tensor:
         """What the layer gives, without what it keeps for the next call."""
@@ -246,6 +259,19 @@ class Caught(OwnMasks):
         length = self.fixed[0] or self.length
         draws = [seen_pairs(self, self._drawn(length)) for _ in range(4)]
         return not all(torch.equal(draws[0], each) for each in draws)
+
+    @property
+    def follows_the_batch(self) -> bool:
+        """Whether what its model gives it besides is the same for each sequence."""
+        alone, beside = (self._at(n, self.length, self.keys) for n in (1, self.batch))
+        for name, one in alone.items():
+            if name not in (*self.tokens, *self.memories) and isinstance(one, Tensor):
+                same = beside[name]
+                if same.shape[1:] == one.shape[1:] and same.ndim:
+                    one = one.repeat(len(same) // len(one), *[1] * (one.ndim - 1))
+                if one.shape != same.shape or not torch.equal(one, same):
+                    return False
+        return True
 
     @property
     def turns_values(self) -> bool:

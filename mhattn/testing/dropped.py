@@ -104,6 +104,7 @@ def _mean(subject: Subject, size: float) -> Found:
     many = subject.three([x.repeat(COPIES, *[1] * (x.ndim - 1)) for x in inputs])
     with torch.no_grad():
         exact = subject(*many, **options).output.double().unflatten(0, (COPIES, 2)).mean(0)
+        need(exact.isfinite().all(), "its output isn't finite")
         subject.train()
         draws = []
         for seed in range(CALLS):

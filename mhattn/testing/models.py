@@ -190,6 +190,7 @@ def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
 # What else may be meant where all other checks pass, or all but these.
 MEANT = "; if that is meant, this is no mistake: "
 ORDER = f"{MEANT}the layer may have positions of its own"
+BESIDE = f"{MEANT}what its model gives it besides depends on the other sequences"
 CHOICE = f"{MEANT}which tokens a token sees depends on the tokens"
 TURNED = f"{MEANT}positions turn its values"
 HARD = f"{MEANT}weights may be rounded to a choice, and gradients pass by it"
@@ -225,6 +226,8 @@ def _one_judged(each: Finding, caught: Caught, is_hard: bool) -> Finding:
         choice = BACKWARD
     elif each.check == "past" and "did not move" in each.got and caught.chooses:
         choice = CHOICE
+    elif each.check == "batch" and not caught.follows_the_batch:
+        choice = BESIDE
     elif each.check == "constant-values" and caught.turns_values:
         choice = TURNED
     return replace(each, got=each.got + choice, level="note") if choice else each

@@ -120,7 +120,8 @@ def _beyond_rounding(
         others = [wide(*near(), **asked).output for _ in range(2)]
         away = [((x.double() - exact).norm(dim=-1) / norms).flatten() for x in (found, *others)]
     ours, *theirs = (x.quantile(1 - share).item() for x in away)
-    limit = 3 * max(theirs)
+    # Where nothing moves, neither does rounding; and ours may be one step off by chance.
+    limit = max(3 * max(theirs), torch.finfo(found.dtype).eps)
     return None if ours <= limit else (ours, limit)
 
 
@@ -265,6 +266,12 @@ def _slope(
                 x.copy_(before + side * step)
                 sides.append((exact(*leaves, **exact.usual).output * along).sum().item())
             slopes.append((sides[0] - sides[1]) / (2 * by))
+            if by == 1e-5:
+                x.copy_(before)
+                here = (exact(*leaves, **exact.usual).output * along).sum().item()
+                ahead, behind = (sides[0] - here) / by, (here - sides[1]) / by
+                if abs(ahead - behind) > 0.05 * max(abs(ahead), abs(behind)):
+                    slopes.append(claimed)  # on a kink, as of a ReLU at 0, there is no one slope
         x.copy_(before)
     return min(slopes, key=lambda slope: abs(slope - claimed))
 

@@ -191,6 +191,7 @@ def _examined(watched: Watched, call: Call, only: list[str] | None) -> Report:
 MEANT = "; if that is meant, this is no mistake: "
 ORDER = f"{MEANT}the layer may have positions of its own"
 BESIDE = f"{MEANT}what its model gives it besides depends on the other sequences"
+WHOM = f"{MEANT}whom a token sees was measured otherwise"
 CHOICE = f"{MEANT}which tokens a token sees depends on the tokens"
 TURNED = f"{MEANT}positions turn its values"
 HARD = f"{MEANT}weights may be rounded to a choice, and gradients pass by it"
@@ -204,8 +205,11 @@ def _judged(findings: list[Finding], caught: Caught) -> Iterator[Finding]:
     is_hard = any(x.check == "gradients" and x.got.endswith("the output 0") for x in findings)
     judged = [_one_judged(each, caught, is_hard) for each in findings]
     errors = {each.check for each in judged if each.level == "error"}
+    known = {each.check for each in judged if each.level == "error" and UNKNOWN not in each.got}
+    is_unknown = known == {"order"}  # nothing else is wrong but what follows from it
+    errors -= {"order"} if is_unknown else set()
     for each in judged:
-        if each.level == "error" and each.check == "order" and errors == {"order"}:
+        if each.level == "error" and each.check == "order" and is_unknown:
             yield replace(each, got=each.got + ORDER, level="note")
         elif (
             UNKNOWN in each.got and each.level == "error" and not errors - INDEPENDENT - {"formula"}
@@ -224,8 +228,14 @@ def _one_judged(each: Finding, caught: Caught, is_hard: bool) -> Finding:
         choice = HARD
     elif each.check == "gradients" and "its gradient says" in each.got and caught.has_own_backward:
         choice = BACKWARD
+    elif each.check in ("past", "future") and caught.memories:
+        choice = WHOM
     elif each.check == "past" and "did not move" in each.got and caught.chooses:
         choice = CHOICE
+    elif each.check == "relative":
+        choice = ORDER
+    elif each.check == "formula" and "causal without being asked" in each.got:
+        choice = WHOM
     elif each.check == "batch" and not caught.follows_the_batch:
         choice = BESIDE
     elif each.check == "constant-values" and caught.turns_values:

@@ -233,8 +233,11 @@ def _alone(subject: Subject) -> Found:
     one = subject.draw(1, seed=6)[0]
     for options in subject.ways:
         several = subject(one.expand(-1, 6, -1).contiguous(), **options).output
-        # Where they don't give the same to each other, it is no matter of one token.
-        if apart(subject, several, several[:, :1].expand_as(several)).max() > subject.tolerance:
+        # Where they don't give the same to each other, or where two of them give something else, as
+        # beside a key of the layer's own, it is no matter of one token.
+        two = subject(one.expand(-1, 2, -1).contiguous(), **options).output
+        others = torch.cat([several, two], dim=1)
+        if apart(subject, others, others[:, :1].expand_as(others)).max() > subject.tolerance:
             return
         gap = apart(subject, several[:, :1], subject(one, **options).output).max().item()
         if not gap <= subject.tolerance:

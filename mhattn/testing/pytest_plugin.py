@@ -1,7 +1,6 @@
 """For pytest: `check_attention` and `check_model` as fixtures, each check a subtest of its own."""
 
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
     name = config.getoption("--attention-baseline") or config.getini("attention_baseline")
     writes = bool(config.getoption("--write-attention-baseline"))
-    if writes and (config.getoption("numprocesses", None) or os.environ.get("PYTEST_XDIST_WORKER")):
+    if writes and (config.getoption("numprocesses", None) or hasattr(config, "workerinput")):
         raise pytest.UsageError("--write-attention-baseline writes from one process: add -n0")
     path = config.rootpath / name if name else None
     config.stash[BASELINE] = Baseline(path, writes)

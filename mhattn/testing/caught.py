@@ -9,7 +9,16 @@ from torch import Tensor, nn
 
 from mhattn.testing.adapted import number
 from mhattn.testing.hub import CACHES, MASKS
-from mhattn.testing.layouts import PLACED, Layout, first_of, is_cache, layout_of, roles
+from mhattn.testing.layouts import (
+    PLACED,
+    Layout,
+    as_tokens,
+    first_of,
+    is_cache,
+    layout_of,
+    roles,
+    unturned,
+)
 from mhattn.testing.own_masks import TOKENS, OwnMasks
 from mhattn.testing.pairs import is_local, is_whole, seen_pairs
 from mhattn.testing.rotations import Turns
@@ -224,7 +233,7 @@ class Caught(OwnMasks):
 
     def _turns_nothing(self, pair: Any) -> bool:
         """Whether cosines of one and sines of zero give what the model's own give."""
-        none = _unturned(pair)
+        none = unturned(pair)
         other = {n: none if value is pair else value for n, value in self.call.given.items()}
         with torch.no_grad():
             return torch.equal(self._given(self.call.given), self._given(other))
@@ -317,11 +326,11 @@ class Caught(OwnMasks):
         if memory is not None:
             given |= dict.fromkeys(self.memories, self.layout.raw(memory))
         if self.is_turned_back:
-            given |= {n: _unturned(v) for n, v in given.items() if n.startswith(PLACED)}
+            given |= {n: unturned(v) for n, v in given.items() if n.startswith(PLACED)}
         if mask is not None:
             given[self.mask_name] = self._mask(given[self.mask_name], mask, x)
         try:
-            found = self._given({name: _like(value, x) for name, value in given.items()})
+            found = self._given({name: as_tokens(value, x) for name, value in given.items()})
         except Exception as error:
             changes = self._changes(
                 x.shape[0], x.shape[1], 0 if memory is None else memory.shape[1]
@@ -354,21 +363,3 @@ class Caught(OwnMasks):
         changes += [] if self.is_fixed else [(tokens, self.length, length)]
         changes += [(tokens, self.keys, keys)] if keys and self.keys != self.length else []
         return changes
-
-
-def _unturned(pair: Any) -> Any:
-    """Positions that turn nothing: cosines of one and sines of zero, or angles of zero."""
-    if isinstance(pair, tuple | list) and len(pair) == 2:
-        both = torch.ones_like(pair[0]), torch.zeros_like(pair[1])
-        return list(both) if isinstance(pair, list) else both
-    return torch.zeros_like(pair) if isinstance(pair, Tensor) else pair
-
-
-def _like(value: Any, x: Tensor) -> Any:
-    """The same in the type of floats of the tokens."""
-    if isinstance(value, Tensor):
-        return value.to(x.dtype) if value.is_floating_point() else value
-    if type(value) is list:  # a state, which a layer may write into
-        own = (_like(each, x) for each in value)
-        return [each.clone() if isinstance(each, Tensor) else each for each in own]
-    return tuple(_like(each, x) for each in value) if type(value) is tuple else value

@@ -116,3 +116,21 @@ def first_of(found: Any) -> Tensor:
     if not isinstance(first, Tensor):
         raise Skip(f"it returns {type(first).__name__} first, and no tensor")
     return first
+
+
+def unturned(pair: Any) -> Any:
+    """Positions that turn nothing: cosines of one and sines of zero, or angles of zero."""
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        both = torch.ones_like(pair[0]), torch.zeros_like(pair[1])
+        return list(both) if isinstance(pair, list) else both
+    return torch.zeros_like(pair) if isinstance(pair, Tensor) else pair
+
+
+def as_tokens(value: Any, x: Tensor) -> Any:
+    """The same in the type of floats of the tokens."""
+    if isinstance(value, Tensor):
+        return value.to(x.dtype) if value.is_floating_point() else value
+    if type(value) is list:  # a state, which a layer may write into
+        own = (as_tokens(each, x) for each in value)
+        return [each.clone() if isinstance(each, Tensor) else each for each in own]
+    return tuple(as_tokens(each, x) for each in value) if type(value) is tuple else value

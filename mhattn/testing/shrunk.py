@@ -149,6 +149,7 @@ def fitted(config: Any, make: Any, transformers: Any) -> None:
     Raises:
         ValueError: nothing in its configuration says how large it is.
     """
+    number = 0
     for _ in range(12):
         with torch.device("meta"):
             sizes = [p.shape for p in make(config).parameters()]

@@ -22,7 +22,7 @@ from mhattn.testing.layouts import (
 from mhattn.testing.own_masks import TOKENS, OwnMasks
 from mhattn.testing.pairs import is_local, is_whole, seen_pairs
 from mhattn.testing.rotations import Turns
-from mhattn.testing.subject import Skip, copied, tensors_of
+from mhattn.testing.subject import Skip, copied, has_own_backward, tensors_of
 from mhattn.testing.watched import Call, Watched, axes_of
 
 __all__: list[str] = []
@@ -300,14 +300,7 @@ class Caught(OwnMasks):
     def has_own_backward(self) -> bool:
         """Whether a function with a backward of its own is in the layer's graph."""
         x = self._drawn(self.length).expand(self.batch, -1, -1).clone().requires_grad_()
-        found, nodes, known = False, [self(x).grad_fn], set[Any]()
-        while nodes:
-            node = nodes.pop()
-            if node is not None and node not in known:
-                known.add(node)
-                found |= isinstance(node, torch.autograd.function.BackwardCFunction)
-                nodes += [each for each, _ in node.next_functions]
-        return found
+        return has_own_backward(self(x))
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None

@@ -284,3 +284,15 @@ class Subject:
 
     def scale(self) -> float:
         return 1 / math.sqrt(self.dim) if self.calls.scale is None else self.calls.scale
+
+
+def has_own_backward(output: Tensor) -> bool:
+    """Whether a function with a backward of its own is in an output's graph."""
+    found, nodes, known = False, [output.grad_fn], set[Any]()
+    while nodes:
+        node = nodes.pop()
+        if node is not None and node not in known:
+            known.add(node)
+            found |= isinstance(node, torch.autograd.function.BackwardCFunction)
+            nodes += [each for each, _ in node.next_functions]
+    return found

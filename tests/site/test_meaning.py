@@ -201,7 +201,10 @@ def test_no_code_reads_its_own_comments_or_lines():
     texts = {name: text for name, text in keys.package().texts.items()}
     texts |= {story.name: story.read_text(encoding="utf-8") for story in keys.all_stories()}
     assert len(texts) > 150
-    assert [name for name, text in texts.items() if any(word in text for word in words)] == []
+    # They read somebody else's code: a layer's place for a report, and a configuration's class.
+    others = {"testing.formats", "testing.shrunk"}
+    found = {name for name, text in texts.items() if any(word in text for word in words)}
+    assert found == others
 
 
 @pytest.mark.parametrize(

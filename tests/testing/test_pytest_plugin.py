@@ -35,7 +35,7 @@ def run(pytester, request):
 
     def run(tests, *options):
         plugin = () if has_it else ("-p", "mhattn.testing.pytest_plugin")
-        path = pytester.makepyfile(test_some_layers=LAYERS + tests)
+        path = pytester.makepyfile(test_own=LAYERS + tests)
         return pytester.runpytest_inprocess("-v", "-rA", *plugin, *options, path)
 
     return run
@@ -140,7 +140,7 @@ def test_known_mistakes_are_written_and_new_ones_fail(run, pytester):
     written = run(BACKWARDS, "--attention-baseline=known.json", "--write-attention-baseline")
     assert written.ret == 0
     [(test, layers)] = json.loads((pytester.path / "known.json").read_text()).items()
-    assert test.endswith("test_some_layers.py::test_backwards")
+    assert test.endswith("test_own.py::test_backwards")
     assert set(layers["Backwards"]) == {"order", "mask"}
     assert layers["Backwards"]["order"].startswith("error: order\n")
 
@@ -151,7 +151,7 @@ def test_known_mistakes_are_written_and_new_ones_fail(run, pytester):
 
 
 def test_a_mistake_that_is_not_in_the_baseline_fails_and_one_that_is_gone(run, pytester):
-    known = {"test_some_layers.py::test_backwards": {"Backwards": {"order": "...", "repeat": "..."}}}
+    known = {"test_own.py::test_backwards": {"Backwards": {"order": "...", "repeat": "..."}}}
     (pytester.path / "known.json").write_text(json.dumps(known))
     ran = run(BACKWARDS, "--attention-baseline=known.json")
     ran.stdout.fnmatch_lines(["repeat finds nothing, and is in the baseline *known.json"])

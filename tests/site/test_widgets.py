@@ -203,7 +203,7 @@ def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
     chosen.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert "(4·0 + 0·1 + 4·0 + 0·0) / 2 = 0" in widget.locator(".mh-sum").inner_text()
+    assert "(0·0 + 0·1 + 8·0 + 0·0) / 2 = 0" in widget.locator(".mh-sum").inner_text()
     widget.locator("fieldset").first.locator("input").nth(1).fill("10")  # asks for a person
     weights = torch.tensor([0.0, 4, 0, 5, 0]).softmax(dim=-1)
     assert chosen.inner_text() == f"{weights[3]:.2f}"
@@ -389,7 +389,7 @@ def test_a_table_is_one_tab_stop_that_arrow_keys_move_in(open_page):
         page.keyboard.press(key)
     assert stop.count() == 1
     assert stop.evaluate("each => each === document.activeElement")
-    assert line.inner_text() == "query they, key cats: score (4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
+    assert line.inner_text() == "query they, key cats: score (0·1 + 0·0 + 8·1 + 0·0) / 2 = 4"
     assert table.locator("td.mh-row").count() == table.locator("td.mh-column").count() == 6
     for key in 9 * ["ArrowDown"] + 9 * ["ArrowRight"]:
         page.keyboard.press(key)
@@ -433,7 +433,7 @@ def test_a_finger_chooses_cells_on_a_phone(open_page, language):
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
     page = open_page(address(language, "masks.md"), **phone)
     page.locator("table[data-grid]").nth(1).locator("tbody tr").nth(4).locator("td").nth(1).tap()
-    sums = "(4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
+    sums = "(0·1 + 0·0 + 8·1 + 0·0) / 2 = 4"
     assert page.locator(".mh-scroll + .mh-cell").nth(1).inner_text().endswith(sums)
     cells = page.locator("svg [data-grid]")
     cells.scroll_into_view_if_needed()

@@ -7,6 +7,8 @@
 - `importance`: what each head adds, and what is lost without it.
 - `diversity`: do heads differ?
 - `attribution`: rollout over layers, and what a head adds to a logit; `direct`: on which way.
+- `patching`: the stream, MLPs or one path from another call; `operands`: queries, keys and values.
+- `blocks`: where a block adds what its MLP gives.
 - `stream`: the residual stream, and queries, keys, values, weights and outputs, of one call.
 - `subspaces`: what heads read and write, and their two circuits.
 - `tracing`: the shape after each step; `timing`: seconds, bytes and FLOPs of a call.
@@ -36,6 +38,8 @@ NAMES = {
     ),
     "diversity": "cka effective_heads head_groups head_similarity head_uniqueness rank_residual",
     "attribution": "LogitAttribution attention_rollout logit_attribution",
+    "operands": "patch_qkv",
+    "patching": "mlp_outputs patch_mlps patch_path patch_stream",
     "stream": "LayerCache NAMES_ELSEWHERE ResidualCache residual_cache",
     "subspaces": (
         "DirectSum HeadProjections RandomOverlap Spectrum chordal_distance circuit_core "
@@ -55,6 +59,8 @@ if TYPE_CHECKING:  # type checkers read the imports; nothing else does
     from mhattn.inside.importance import *
     from mhattn.inside.layers import *
     from mhattn.inside.observe import *
+    from mhattn.inside.operands import *
+    from mhattn.inside.patching import *
     from mhattn.inside.stream import *
     from mhattn.inside.subspaces import *
     from mhattn.inside.timing import *

@@ -1,7 +1,7 @@
 // A head of the page build-and-train.md while it is trained: a slider moves through the steps of which the page's
 // story kept a copy, and wrote them into birth.json. A browser test compares what stands there with that file.
 
-import { asked, element, filled, keep, mount, punctuation, teller } from "./dom.js"
+import { asked, element, filled, keep, loaded, mount, punctuation, teller } from "./dom.js"
 
 const words = wordsOf("birth")
 const FILE = new URL("../data/build-and-train/birth.json", import.meta.url)
@@ -91,14 +91,4 @@ function show(place, data) {
   update()
 }
 
-mount("birth", async place => {
-  place.replaceChildren(element("p", words.loading))
-  try {
-    const answer = await fetch(FILE)
-    if (!answer.ok) throw new TypeError(`${FILE}: ${answer.status}`)
-    show(place, await answer.json())
-  } catch (error) {
-    if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
-    place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
-  }
-})
+mount("birth", place => loaded(place, FILE, words.loading, words.missing, show))

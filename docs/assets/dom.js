@@ -18,6 +18,19 @@ export const filled = (text, parts) => text.replace(/\{(\w+)\}/g, (_, name) => p
 export const mount = (name, show) =>
   document.querySelectorAll(`[data-widget=${name}]`).forEach(show)
 
+/** Show what stands in a file of the site; until it is there, and if it never is, a line says so. */
+export async function loaded(place, file, loading, missing, show) {
+  place.replaceChildren(element("p", loading))
+  try {
+    const answer = await fetch(file)
+    if (!answer.ok) throw new TypeError(`${file}: ${answer.status}`)
+    show(place, await answer.json())
+  } catch (error) {
+    if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
+    place.replaceChildren(element("p", missing, {}, { role: "alert" }))
+  }
+}
+
 /** What the address says behind its question mark. */
 export const asked = () => new URLSearchParams(location.search)
 

@@ -739,6 +739,7 @@ WIDGETS = {
     "attention.md": ("sentence",),
     "masks.md": ("sentence",),
     "why-heads.md": ("sentence",),
+    "multi-head.md": ("output-matrix",),
     "shapes.md": ("shape-tracer",),
     "build-and-train.md": ("birth",),
     "online-softmax.md": ("online-softmax",),
@@ -754,6 +755,7 @@ def there(page, name):
         place = page.locator(f"[data-widget={widget}]")
         place.scroll_into_view_if_needed()
         ready = {
+            "multi-head.md": "td[aria-selected]",
             "build-and-train.md": "input",
             "live-model.md": ".mh-map-top span",
             "browse-heads.md": ".mh-tokens button",
@@ -818,6 +820,11 @@ DONE = {
         " type(each.querySelector('[name=temperature]'), 0.5) }",
         "() => [...document.querySelectorAll('.mh-weights-table td, fieldset input')]"
         ".map(e => e.value ?? e.textContent)",
+    ),
+    "multi-head.md": (
+        "each => { each.querySelectorAll('.mh-words button')[1].click();"
+        " each.querySelectorAll('td[aria-selected]')[41].click() }",
+        "() => [...document.querySelectorAll('.mh-squares td')].map(e => e.textContent)",
     ),
     "shapes.md": (
         "each => { type(each.querySelector('[name=num_heads]'), 4);"

@@ -2,7 +2,7 @@
 // of the word. What the heads found, and which squares are on at first, the page's story wrote into they.json;
 // a browser test computes the columns' sums anew.
 
-import { MOVES, asked, element, filled, keep, loaded, mount, punctuation, teller } from "./dom.js"
+import { MOVES, asked, element, filled, keep, mountWithFile, punctuation, teller } from "./dom.js"
 
 const words = wordsOf("output-matrix")
 const FILE = new URL("../data/multi-head/they.json", import.meta.url)
@@ -103,4 +103,4 @@ function show(place, { X, O, W_o }) {
   update()
 }
 
-mount("output-matrix", place => loaded(place, FILE, words.loading, words.missing, show))
+mountWithFile("output-matrix", FILE, show)

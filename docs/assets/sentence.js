@@ -2,7 +2,7 @@
 // With the option one-head it is the first alone, and there is less to set; with mask, its mask as well.
 // A browser test compares attend() with Python.
 
-import { MOVES, asked, element, filled, keep, mount, number, numberIn, products, punctuation, teller } from "./dom.js"
+import { MOVES, asked, element, filled, keep, mount, number, numberIn, products, punctuation, teller, two } from "./dom.js"
 
 export const words = wordsOf("sentence")
 
@@ -36,8 +36,6 @@ export function attend({ queries, keys }, { temperature = 1, causal = true } = {
   const outputs = weights.map(row => NONE.map((_, d) => dot(row, VALUES.map(value => value[d]))))
   return { scores, weights, outputs }
 }
-
-const two = x => x.toFixed(2).replace("-", "−")
 
 /** Lines from a word to those it takes from, and a loop for itself, in a strip above or below the words. */
 export function arcs(strip, row, from, below) {

@@ -736,6 +736,7 @@ def test_reader_drags_through_the_birth_of_a_head(open_page, language):
 
 WIDGETS = {
     "index.md": ("reading", "live-model"),
+    "why-attention.md": ("drag-weights",),
     "attention.md": ("sentence",),
     "masks.md": ("sentence",),
     "why-heads.md": ("sentence",),
@@ -809,6 +810,10 @@ DONE = {
     "index.md": (
         "each => each.querySelectorAll('[data-widget=reading] .mh-words button')[1].click()",
         PRESSED,
+    ),
+    "why-attention.md": (
+        "each => each.querySelectorAll('button')[1].click()",
+        "() => [...document.querySelectorAll('.mh-line-words b')].map(e => e.textContent)",
     ),
     "attention.md": (
         "each => type(each.querySelectorAll('fieldset input')[1], 3)",

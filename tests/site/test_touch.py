@@ -1,6 +1,7 @@
 """What the road lets a reader touch says what the tensors of its stories say."""
 
 import pytest
+import torch
 from mhsite.stories.source import LANGUAGES
 from mhsite.stories.translation import shown_section
 from test_site import address, each_language
@@ -142,3 +143,162 @@ def test_a_finger_switches_a_square(open_page, language):
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     cut = "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).length"
     assert widget.locator("td").evaluate_all(cut) == 0
+
+
+# The split of shapes.md.
+
+WAYS = ("right", "wrong")
+MIA = 3
+BOXES = """all => all.map(each => {
+    const { left, top, width, height } = each.querySelector('rect').getBoundingClientRect()
+    return [Number(each.dataset.number), left, top, width, height]
+})"""
+
+
+def sheets(numbers, way):
+    """The pieces of a table (6, 8) that both heads get, (2, 6, 4)."""
+    return numbers.view(2, 6, 4) if way == "wrong" else numbers.view(6, 2, 4).transpose(0, 1)
+
+
+def split_by(story, way):
+    """The weights of both heads, and the outputs put back into a table."""
+    X, mask, W_q1, W_q2 = (story[name] for name in ("X", "mask", "W_q1", "W_q2"))
+    keys, values = (
+        X @ torch.cat([story["W_k1"], story["W_k2"]], 1),
+        X @ torch.cat([story["W_v1"]] * 2, 1),
+    )
+    q, k, v = (sheets(Y, way) for Y in (X @ torch.cat([W_q1, W_q2], 1), keys, values))
+    weights = (q @ k.mT / 2).masked_fill(~mask, -torch.inf).softmax(-1)
+    outputs = weights @ v
+    return weights, outputs.reshape(6, 8) if way == "wrong" else outputs.transpose(0, 1).reshape(
+        6, 8
+    )
+
+
+def boxes(widget):
+    """Where each number of the table stands, by its number."""
+    rows = torch.tensor(widget.locator(".mh-number").evaluate_all(BOXES))
+    rows = rows[rows[:, 0].argsort()]
+    assert rows[:, 0].tolist() == [*range(48)]
+    return rows[:, 1:3], rows[0, 3:]
+
+
+def frame(widget):
+    return int(widget.locator(".mh-count").inner_text()[0])
+
+
+@pytest.fixture(params=LANGUAGES)
+def split(request, open_page):
+    size = dict(width=1200, height=1400)
+    page = open_page(address(request.param, "shapes.md"), viewport=size, reduced_motion="reduce")
+    widget = page.locator("[data-widget=split-heads]")
+    widget.locator("svg").wait_for()
+    widget.scroll_into_view_if_needed()
+    return page, widget, told_by("shapes", "sentence")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_numbers_of_the_split_stand_where_pytorch_puts_them(split, way):
+    """Frame by frame; expected places and numbers are those of views of tensors."""
+    page, widget, story = split
+    widget.get_by_role("checkbox").set_checked(way == "wrong")
+    next_ = widget.get_by_role("button").nth(1)
+    Q = story["X"] @ torch.cat([story["W_q1"], story["W_q2"]], dim=1)
+    weights, merged = split_by(story, way)
+    texts = widget.locator(".mh-number text")
+    order = torch.tensor(widget.locator(".mh-number").evaluate_all(BOXES))[:, 0].int().argsort()
+
+    def numbers():
+        found = texts.all_text_contents()
+        return [found[i] for i in order]
+
+    first, cell = boxes(widget)
+    table = first.view(6, 8, 2)
+    assert numbers() == written(Q.flatten())
+    torch.testing.assert_close(table.diff(dim=1)[..., 0], cell[0].expand(6, 7))
+    torch.testing.assert_close(table.diff(dim=0)[..., 1], cell[1].expand(5, 8))
+
+    next_.click()
+    table = boxes(widget)[0].view(6, 8, 2)
+    gaps = table.diff(dim=1)[0, :, 0] - cell[0], table.diff(dim=0)[:, 0, 1] - cell[1]
+    cut = [(gap > 1).nonzero().flatten().tolist() for gap in gaps]
+    assert cut == ([[], [2]] if way == "wrong" else [[3], []])
+
+    next_.click()
+    both = boxes(widget)[0][sheets(torch.arange(48).view(6, 8), way)]
+    torch.testing.assert_close(both.diff(dim=2)[..., 0], cell[0].expand(2, 6, 3))
+    torch.testing.assert_close(both.diff(dim=1)[..., 1], cell[1].expand(2, 5, 4))
+    (right, down) = (both[1, 0, 0] - both[0, 0, 0]).tolist()
+    assert right > 0 > down
+    hidden = (both[1, 3, 0] + cell / 2).tolist()  # it lies behind a number of head 1
+    at = "([x, y]) => Number(document.elementFromPoint(x, y).closest('.mh-number').dataset.number)"
+    assert page.evaluate(at, hidden) in sheets(torch.arange(48).view(6, 8), way)[0]
+
+    next_.click()
+    shades = "all => all.map(each => each.style.getPropertyValue('--weight'))"
+    squares_of_heads = widget.locator(".mh-squares-of-heads rect")
+    expected = [f"{int(100 * weight + 0.5)}%" for weight in weights.double().flatten().tolist()]
+    assert squares_of_heads.evaluate_all(shades) == expected
+    assert (
+        widget.locator(".mh-squares-of-heads").evaluate("g => getComputedStyle(g).opacity") == "1"
+    )
+
+    next_.click()
+    assert numbers() == written(merged.flatten())
+    torch.testing.assert_close(boxes(widget)[0], first)
+    assert (frame(widget), next_.is_disabled()) == (5, True)
+
+
+def test_reader_steps_through_the_split_and_then_by_view_alone(split):
+    """As the page asks, by mouse; the words beside the sheets say whose rows these are."""
+    page, widget, story = split
+    back, next_ = (widget.get_by_role("button").nth(place) for place in (0, 1))
+
+    def beside():
+        return [text for text in widget.locator(".mh-label").all_text_contents() if text]
+
+    words = beside()
+    assert len({*words}) == 6
+    seen = [widget.locator(".mh-said").inner_text()]
+    for number in range(2, 6):
+        go(page, next_)
+        assert frame(widget) == number
+        assert beside() == (words * 2 if number in (3, 4) else words)
+        seen.append(widget.locator(".mh-said").inner_text())
+    weight = split_by(story, "right")[0][0, THEY, CATS]
+    assert shown(weight) in seen[3]
+    go(page, widget.get_by_role("checkbox"))
+    for _ in range(2):
+        go(page, back)
+    assert frame(widget) == 3
+    assert beside() == [word for word in words for _ in range(2)]
+    said = widget.locator(".mh-said").inner_text()
+    assert words[MIA] in said
+    assert said not in seen
+    assert page.evaluate("location.search") == "?frame=3&wrong=1"
+    mias = sheets(torch.arange(48).view(6, 8), "wrong")[1, :2].flatten().tolist()
+    marked = "all => all.map(each => Number(each.dataset.number)).sort((a, b) => a - b)"
+    assert widget.locator(".mh-number.mh-marked").evaluate_all(marked) == mias
+    page.wait_for_timeout(700)
+    assert widget.get_by_role("status").inner_text().endswith(said)
+    assert widget.get_by_role("img").get_attribute("aria-label") == said
+
+
+@each_language
+def test_keys_and_fingers_step_through_the_split(open_page, language):
+    page = open_page(address(language, "shapes.md"), **PHONE)
+    widget = page.locator("[data-widget=split-heads]")
+    next_ = widget.get_by_role("button").nth(1)
+    next_.scroll_into_view_if_needed()
+    next_.tap()
+    assert frame(widget) == 2
+    for key, number in zip(
+        ["ArrowRight"] * 4 + ["ArrowLeft"] * 5, [3, 4, 5, 5, 4, 3, 2, 1, 1], strict=True
+    ):
+        page.keyboard.press(key)
+        assert frame(widget) == number
+    widget.get_by_role("checkbox").focus()
+    page.keyboard.press(" ")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("location.search") == "?wrong=1&frame=2"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

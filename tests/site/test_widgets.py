@@ -741,7 +741,7 @@ WIDGETS = {
     "masks.md": ("sentence",),
     "why-heads.md": ("sentence",),
     "multi-head.md": ("output-matrix",),
-    "shapes.md": ("shape-tracer",),
+    "shapes.md": ("shape-tracer", "split-heads"),
     "build-and-train.md": ("birth",),
     "online-softmax.md": ("online-softmax",),
     "live-model.md": ("live-model",),
@@ -833,9 +833,11 @@ DONE = {
     ),
     "shapes.md": (
         "each => { type(each.querySelector('[name=num_heads]'), 4);"
-        " type(each.querySelector('[name=num_kv_heads]'), 2) }",
-        "() => [...document.querySelectorAll('[data-widget] td:nth-child(3)')]"
-        ".map(e => e.textContent)",
+        " type(each.querySelector('[name=num_kv_heads]'), 2);"
+        " document.querySelector('[name=wrong]').click();"
+        " document.querySelectorAll('[data-widget=split-heads] button')[1].click() }",
+        "() => [...document.querySelectorAll('[data-widget] td:nth-child(3), .mh-number')]"
+        ".map(e => e.style.transform || e.textContent)",
     ),
     "build-and-train.md": (
         "each => type(each.querySelector('[type=range]'), 5)",
@@ -864,7 +866,7 @@ def test_the_address_keeps_the_state_and_the_other_language_shows_it(open_page, 
     there(page, name)
     before = page.evaluate(state)
     page.evaluate(TYPE)
-    page.locator(".mh-widget").first.evaluate(
+    page.locator(f"[data-widget={WIDGETS[name][0]}]").evaluate(
         act if name != "index.md" else act.replace("each.", "document.")
     )
     after = page.evaluate(state)
@@ -889,7 +891,7 @@ def test_the_address_keeps_the_state_and_the_other_language_shows_it(open_page, 
 def test_an_empty_field_keeps_the_last_result(open_page, language, name):
     page = open_page(address(language, name))
     there(page, name)
-    widget = page.locator("[data-widget]")
+    widget = page.locator("[data-widget]:has([type=number])")
     numbers = "each => [...each.querySelectorAll('td')].map(e => e.textContent)"
     before = widget.evaluate(numbers)
     fields = widget.locator("input[type=number]:visible")

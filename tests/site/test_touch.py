@@ -302,3 +302,107 @@ def test_keys_and_fingers_step_through_the_split(open_page, language):
     page.keyboard.press("ArrowRight")
     assert page.evaluate("location.search") == "?wrong=1&frame=2"
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+# Two layers of block.md.
+
+
+def layers_of(story, is_added):
+    """What each layer reads, both heads' weights, and what it adds; by PyTorch's own attention."""
+    X, mask, steps = story["X"], story["mask"], []
+    names = ("W_q1", "W_q2"), ("W_k1", "W_k2"), ("W_v1", "W_v2")
+    x = X
+    for _ in range(2):
+        q, k, v = (torch.stack([x @ story[name] for name in pair]) for pair in names)
+        attend = torch.nn.functional.scaled_dot_product_attention
+        weights = attend(q, k, torch.eye(6).expand(2, 6, 6), attn_mask=mask)
+        heads = attend(q, k, v, attn_mask=mask)
+        y = torch.cat([*heads], dim=-1) @ story["W_o"]
+        steps.append((x, weights, y))
+        x = x + y if is_added else y
+    return steps
+
+
+@pytest.fixture(params=LANGUAGES)
+def stream(request, open_page):
+    page = open_page(address(request.param, "block.md"), viewport=dict(width=1200, height=1400))
+    widget = page.locator("[data-widget=residual]")
+    widget.locator("table").wait_for()
+    widget.scroll_into_view_if_needed()
+    return page, widget, told_by("block", "sentence", "layer", "hand")
+
+
+def vectors(widget):
+    """The three rows of the table: before, what is added, after."""
+    rows = widget.locator("tbody tr")
+    return [rows.nth(row).locator("td").all_inner_texts() for row in range(3)]
+
+
+def close(texts, row):
+    """Do the numbers say this row? Half of the last digit, and a rounding."""
+    found = torch.tensor([float(text.replace("−", "-")) for text in texts])
+    torch.testing.assert_close(found, row, atol=0.0051, rtol=0)
+
+
+def test_two_layers_say_what_the_layer_gives(stream):
+    """Every word in both layers, with and without the residual connection."""
+    _, widget, story = stream
+    layers, words = widget.locator(".mh-layers button"), widget.locator(".mh-words button")
+    for is_added in (True, False):
+        widget.get_by_role("checkbox").set_checked(is_added)
+        for layer, (x, weights, y) in enumerate(layers_of(story, is_added)):
+            layers.nth(layer).click()
+            for word in range(6):
+                words.nth(word).click()
+                after = x[word] + y[word] if is_added else y[word]
+                for texts, row in zip(vectors(widget), (x[word], y[word], after), strict=True):
+                    close(texts, row)
+                thick = widget.locator(".mh-arcs").evaluate_all(
+                    "all => all.map(arcs => [...arcs.querySelectorAll('path')]"
+                    ".map(path => Number(path.getAttribute('stroke-width')) / 8))"
+                )
+                for arcs, row in zip(thick, weights[:, word].double(), strict=True):
+                    expected = [weight for weight in row.tolist() if weight >= 0.005]
+                    assert arcs == pytest.approx(expected, abs=0.002)
+                head_1 = weights[0, word, : word + 1]
+                assert shown(head_1.max()) in widget.locator(".mh-said").inner_text()
+
+
+def test_reader_goes_to_layer_two_and_takes_the_residual_away(stream):
+    """As the page asks, by mouse: dark comes to they, and then its question is gone."""
+    page, widget, story = stream
+    with_it, without = layers_of(story, True), layers_of(story, False)
+    dark, question = 3, 5
+    before = float(vectors(widget)[2][dark])
+    go(page, widget.locator(".mh-layers button").nth(1))
+    _, weights, _ = with_it[1]
+    assert float(vectors(widget)[1][dark]) > 1 > before
+    said, cats = widget.locator(".mh-said"), widget.locator(".mh-words button").nth(CATS)
+    assert cats.inner_text() in said.inner_text()
+    assert shown(weights[0, THEY, CATS]) in said.inner_text()
+    assert vectors(widget)[2][question] == "1"
+    go(page, widget.get_by_role("checkbox"))
+    assert vectors(widget)[0][question] == "0"
+    each = without[1][1][0, THEY, :5]
+    assert (each - each[0]).abs().max() < 1e-6
+    assert shown(each[0]) in said.inner_text()
+    assert cats.inner_text() not in said.inner_text()
+    assert page.evaluate("location.search") == "?layer=2&residual=0"
+    page.wait_for_timeout(700)
+    assert widget.get_by_role("status").inner_text() == said.inner_text()
+
+
+@each_language
+def test_keys_and_fingers_go_through_two_layers(open_page, language):
+    page = open_page(address(language, "block.md"), **PHONE)
+    widget = page.locator("[data-widget=residual]")
+    second = widget.locator(".mh-layers button").nth(1)
+    second.scroll_into_view_if_needed()
+    second.tap()
+    assert second.get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Tab")
+    page.keyboard.press(" ")
+    assert page.evaluate("location.search") == "?layer=2&residual=0"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    cut = "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).length"
+    assert widget.locator("td").evaluate_all(cut) == 0

@@ -743,6 +743,7 @@ WIDGETS = {
     "multi-head.md": ("output-matrix",),
     "shapes.md": ("shape-tracer", "split-heads"),
     "build-and-train.md": ("birth",),
+    "block.md": ("residual",),
     "online-softmax.md": ("online-softmax",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
@@ -842,6 +843,11 @@ DONE = {
     "build-and-train.md": (
         "each => type(each.querySelector('[type=range]'), 5)",
         "() => document.querySelector('[data-widget=birth] input').ariaValueText.match(/\\d+/)[0]",
+    ),
+    "block.md": (
+        "each => { each.querySelectorAll('.mh-layers button')[1].click();"
+        " each.querySelector('[name=residual]').click() }",
+        "() => [...document.querySelectorAll('.mh-stream td')].map(e => e.textContent)",
     ),
     "online-softmax.md": (
         "each => { type(each.querySelectorAll('fieldset input')[0], 9);"

@@ -107,7 +107,7 @@ function show(place) {
     results = compute()
     const { word, key, head } = state
     line.update(word, results)
-    tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
+    tables.forEach((table, h) => table.update(results[h], word, h === head ? key : null))
     const names = head === 0 ? words.asked : ["→", "↑", "", ""]
     editors[0].update(filled(queryName, { head: head + 1, word: words.words[word] }), state.heads[head].queries[word], names)
     editors[1].update(filled(keyName, { head: head + 1, word: words.words[key] }), state.heads[head].keys[key], names)
@@ -193,8 +193,8 @@ function weightTable(name, head, choose, mark) {
   const shade = (row, cell) => each((td, i, j) => {
     td.className = (i === row ? "mh-row " : "") + (cell?.word === i && cell.key === j ? "mh-column" : "")
   })
-  const update = (weights, word, key) => each((cell, i, j) => {
-    cell.textContent = two(weights[i][j])
+  const update = ({ weights, scores }, word, key) => each((cell, i, j) => {
+    cell.textContent = scores[i][j] === null ? "×" : two(weights[i][j])  // as in the page's figure
     cell.style.setProperty("--weight", `${Math.round(100 * weights[i][j])}%`)
     cell.tabIndex = i === word && j === (key ?? 0) ? 0 : -1
     cell.setAttribute("aria-selected", i === word && j === key)

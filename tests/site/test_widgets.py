@@ -214,7 +214,7 @@ def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
     page.wait_for_timeout(50)
     assert chosen.inner_text() == "0.93"
     widget.locator(".mh-words button").nth(1).click()
-    assert first.locator("td.mh-row").all_inner_texts()[:3] == ["0.50", "0.50", "0.00"]
+    assert first.locator("td.mh-row").all_inner_texts()[:3] == ["0.50", "0.50", "×"]
 
 
 @each_language
@@ -534,9 +534,9 @@ def test_a_larger_number_and_a_lower_temperature_make_it_surer(open_page, langua
     assert float(cell.inner_text()) > 0.95
     purr = widget.locator("table").first.locator("tbody tr").nth(4).locator("td").nth(5)
     slider.evaluate("each => { each.value = 1; each.form.dispatchEvent(new Event('input')) }")
-    assert purr.inner_text() == "0.00"
+    assert purr.inner_text() == "×"
     widget.locator("[name=causal]").click()
-    assert purr.inner_text() != "0.00"
+    assert float(purr.inner_text()) > 0
 
 
 @each_language
@@ -565,7 +565,7 @@ def test_reader_hides_and_shows_the_later_words(open_page, language):
     go(page, widget.locator(".mh-words button").nth(2))
     assert widget.locator("td.mh-row").all_inner_texts() == ["0.17"] * 6
     go(page, go_to)
-    assert widget.locator("td.mh-row").all_inner_texts() == ["0.33"] * 3 + ["0.00"] * 3
+    assert widget.locator("td.mh-row").all_inner_texts() == ["0.33"] * 3 + ["×"] * 3
 
 
 def test_pointing_shows_a_sum_and_leaving_restores_what_was_chosen(open_page):
@@ -737,9 +737,9 @@ def test_reader_drags_through_the_birth_of_a_head(open_page, language):
 WIDGETS = {
     "index.md": ("reading", "live-model"),
     "why-attention.md": ("drag-weights",),
-    "attention.md": ("sentence",),
+    "attention.md": ("word-matrix", "sentence"),
     "masks.md": ("sentence",),
-    "why-heads.md": ("sentence",),
+    "why-heads.md": ("two-answers", "sentence"),
     "multi-head.md": ("output-matrix",),
     "shapes.md": ("shape-tracer", "split-heads"),
     "build-and-train.md": ("birth",),
@@ -761,8 +761,9 @@ def there(page, name):
             "build-and-train.md": "input",
             "live-model.md": ".mh-map-top span",
             "browse-heads.md": ".mh-tokens button",
+            "two-answers": "input",
         }
-        place.locator(ready.get(name, "button")).first.wait_for()
+        place.locator(ready.get(widget, ready.get(name, "button"))).first.wait_for()
 
 
 @each_page_with_widgets
@@ -813,18 +814,22 @@ DONE = {
         PRESSED,
     ),
     "why-attention.md": (
-        "each => each.querySelectorAll('button')[1].click()",
+        "each => each.querySelectorAll('[data-widget=drag-weights] button')[1].click()",
         "() => [...document.querySelectorAll('.mh-line-words b')].map(e => e.textContent)",
     ),
     "attention.md": (
-        "each => type(each.querySelectorAll('fieldset input')[1], 3)",
-        "() => [...document.querySelectorAll('.mh-weights-table td')].map(e => e.textContent)",
+        "each => { type(each.querySelectorAll('fieldset input')[1], 3);"
+        " each.querySelectorAll('[data-widget=word-matrix] button')[1].click();"
+        " each.querySelectorAll('[data-widget=word-matrix] button')[7].click() }",
+        "() => [...document.querySelectorAll('.mh-weights-table td, .mh-product td')]"
+        ".map(e => e.textContent)",
     ),
     "why-heads.md": (
         "each => { each.querySelectorAll('td[aria-selected]')[50].click();"
         " type(each.querySelectorAll('fieldset input')[0], 2);"
-        " type(each.querySelector('[name=temperature]'), 0.5) }",
-        "() => [...document.querySelectorAll('.mh-weights-table td, fieldset input')]"
+        " type(each.querySelector('[name=temperature]'), 0.5);"
+        " type(each.querySelector('[name=factor]'), 7) }",
+        "() => [...document.querySelectorAll('.mh-weights-table td, input')]"
         ".map(e => e.value ?? e.textContent)",
     ),
     "multi-head.md": (
@@ -872,7 +877,7 @@ def test_the_address_keeps_the_state_and_the_other_language_shows_it(open_page, 
     there(page, name)
     before = page.evaluate(state)
     page.evaluate(TYPE)
-    page.locator(f"[data-widget={WIDGETS[name][0]}]").evaluate(
+    page.locator("article").evaluate(
         act if name != "index.md" else act.replace("each.", "document.")
     )
     after = page.evaluate(state)
@@ -912,7 +917,8 @@ def test_a_sentence_is_read_out_once_when_the_reader_pauses(open_page):
     widget = page.locator("[data-widget=sentence]")
     told = widget.locator(".mh-told")
     changes = "window.said = 0; new MutationObserver(() => said++).observe("
-    page.evaluate(f"{changes}document.querySelector('.mh-told'), {{ childList: true }})")
+    told_in = "document.querySelector('[data-widget=sentence] .mh-told')"
+    page.evaluate(f"{changes}{told_in}, {{ childList: true }})")
     page.wait_for_timeout(800)
     assert told.inner_text() == ""  # nothing before a reader does something
     widget.locator(FIELDS).nth(1).press_sequentially("12345", delay=50)

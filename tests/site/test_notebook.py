@@ -46,12 +46,14 @@ def formulas(page):
         elif block.kind in ("prose", "heading", "block", "table"):
             said = block.text if block.kind == "prose" else block.title
             if block.kind == "table" and block.value.startswith("measured "):
-                said = " | ".join(headings_of_each_device(block.value.split()[1], said))
+                said = " | ".join(headings_of_each_device(block.value.split()[1:], said))
             yield from (span.value for span in spans(said) if span.kind == "math")
 
 
-def headings_of_each_device(name, said):
-    columns = [found["columns"] for _, found in measured.of_devices(name, len(said.split(" | ")))]
+def headings_of_each_device(asked, said):
+    name, *wanted = asked
+    devices = measured.of_devices(name, len(said.split(" | ")) + len(wanted))
+    columns = [measured.with_cells(found, wanted, file)["columns"] for file, found in devices]
     for own in columns:
         yield from measured.headings_of(own, columns[0], said.split(" | "))
 

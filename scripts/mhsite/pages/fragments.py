@@ -120,16 +120,15 @@ def grids_script(html: str, address: Callable[[str], str]) -> str:
 
 
 def minutes(page: Page) -> int:
-    """How long a reader takes for what isn't folded, and for the exercises of a lab."""
+    """How long a reader takes for what isn't folded, its code as well, and for the exercises."""
     shown = list(page.unfolded())
     prose = [b.text if b.kind == "prose" else b.title for b in shown if b.kind in WITH_WORDS]
     text = "\n".join(with_spans(each, lambda span: " x ") for each in prose)
     code = "\n".join(cells.text(block.section) for block in shown if block.kind == "include")
     seconds = len(WORD.findall(text)) * SECONDS[page.language]
-    if page.name.startswith("labs/"):
-        seconds += WRITING * sum(b.kind == "block" and b.value == "task" for b in page.walk())
-    read = math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
-    return read + TIMED.get(page.name, 0)
+    tasks = sum(b.kind == "block" and b.value == "task" for b in page.walk())
+    seconds += 60 * TIMED[page.name] if page.name in TIMED else WRITING * tasks
+    return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
 
 
 def picture(page: Page) -> str:

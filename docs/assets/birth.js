@@ -1,19 +1,12 @@
 // A head of the page build-and-train.md while it is trained: a slider moves through the steps of which the page's
 // story kept a copy, and wrote them into birth.json. A browser test compares what stands there with that file.
 
-import { asked, element, filled, keep, mount, punctuation, teller } from "./dom.js"
+import { asked, element, filled, keep, mountWithFile, punctuation, svg, teller } from "./dom.js"
 
 const words = wordsOf("birth")
 const FILE = new URL("../data/build-and-train/birth.json", import.meta.url)
 const CELL = 16
 const [WIDTH, HEIGHT] = [320, 96]  // of the curve, which ends where the middle of the slider's knob does
-
-const svg = (tag, attributes, ...content) => {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", tag)
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
-  made.append(...content)
-  return made
-}
 
 /** The loss above the slider: as far from the left as the knob at the same step, so that the two move together. */
 function lossCurve({ steps, loss, curve }) {
@@ -91,14 +84,4 @@ function show(place, data) {
   update()
 }
 
-mount("birth", async place => {
-  place.replaceChildren(element("p", words.loading))
-  try {
-    const answer = await fetch(FILE)
-    if (!answer.ok) throw new TypeError(`${FILE}: ${answer.status}`)
-    show(place, await answer.json())
-  } catch (error) {
-    if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
-    place.replaceChildren(element("p", words.missing, {}, { role: "alert" }))
-  }
-})
+mountWithFile("birth", FILE, show)

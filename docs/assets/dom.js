@@ -8,8 +8,17 @@ export function element(tag, content = "", properties = {}, data = {}) {
   return made
 }
 
+/** The same for an element of a picture. */
+export function svg(tag, attributes, ...content) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag)
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
+  made.append(...content)
+  return made
+}
+
 // The build writes what docs/data/words.toml says in the page's language in the place of each wordsOf("table").
 export const punctuation = wordsOf("punctuation")
+const fileWords = wordsOf("file")
 
 /** A text with what its curly brackets name. */
 export const filled = (text, parts) => text.replace(/\{(\w+)\}/g, (_, name) => parts[name])
@@ -17,6 +26,19 @@ export const filled = (text, parts) => text.replace(/\{(\w+)\}/g, (_, name) => p
 /** Fill every place that a page has for this widget. */
 export const mount = (name, show) =>
   document.querySelectorAll(`[data-widget=${name}]`).forEach(show)
+
+/** The same for a widget that reads a file: until it has come, and where it doesn't come, a line says so. */
+export const mountWithFile = (name, file, show) => mount(name, async place => {
+  place.replaceChildren(element("p", fileWords.loading))
+  try {
+    const answer = await fetch(file)
+    if (!answer.ok) throw new TypeError(`${file}: ${answer.status}`)
+    show(place, await answer.json())
+  } catch (error) {
+    if (!(error instanceof TypeError || error instanceof SyntaxError)) throw error
+    place.replaceChildren(element("p", fileWords.missing, {}, { role: "alert" }))
+  }
+})
 
 /** What the address says behind its question mark. */
 export const asked = () => new URLSearchParams(location.search)
@@ -49,6 +71,9 @@ export function teller() {
 
 /** The number in a field, or what stood there last, while it is empty. */
 export const numberIn = (field, last) => (field.value.trim() === "" ? last : Number(field.value))
+
+/** A number with two digits behind the point, as in tables. */
+export const two = x => x.toFixed(2).replace("-", "−")
 
 /** A number in two digits, for a reader. */
 export const number = x => String(Math.round(x * 100) / 100).replace("-", "−")

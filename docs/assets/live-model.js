@@ -100,7 +100,7 @@ function show(place, model) {
 
   const text = element("textarea", "", { name: "text", rows: 3, value: model.example, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const other = element("textarea", "", { name: "other", rows: 2, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
-  const slider = element("input", "", { type: "range", name: "temperature", min: 0, max: 1.5, step: 0.05, defaultValue: 0.7 })
+  const slider = element("input", "", { type: "range", name: "temperature", min: 0, max: 1.5, step: 0.05, defaultValue: 0 })
   const degrees = element("span")
   const seed = element("input", "", { type: "number", name: "seed", min: 0, step: 1, defaultValue: 1 })
   const press = button(words.write, () => writing.toggle())

@@ -1,8 +1,9 @@
 // The picture of the home page: word after word, what two heads take from the words before. It plays once
 // and rests at "they"; what is chosen stays, and a line says its numbers.
 
+import { sentence } from "./arcs.js"
 import { asked, element, filled, keep, mount, punctuation } from "./dom.js"
-import { attend, heads, sentence, words } from "./sentence.js"
+import { attend, heads, words } from "./sentence.js"
 
 const texts = wordsOf("reading")
 const THEY = 4
@@ -31,7 +32,7 @@ mount("reading", place => {
     said.textContent = told(word)
   }
   const rest = word => { clearInterval(timer); timer = null; show(word) }
-  const line = sentence(word => { rest(word); keep({ word: word === THEY ? null : word + 1 }) })
+  const line = sentence(words.words, word => { rest(word); keep({ word: word === THEY ? null : word + 1 }) })
   const play = () => {
     let word = 0
     clearInterval(timer)

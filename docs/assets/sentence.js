@@ -2,7 +2,8 @@
 // With the option one-head it is the first alone, and there is less to set; with mask, its mask as well.
 // A browser test compares attend() with Python.
 
-import { MOVES, asked, element, filled, keep, mount, number, numberIn, products, punctuation, teller } from "./dom.js"
+import { sentence } from "./arcs.js"
+import { MOVES, asked, element, filled, keep, mount, number, numberIn, products, punctuation, teller, two } from "./dom.js"
 
 export const words = wordsOf("sentence")
 
@@ -37,47 +38,6 @@ export function attend({ queries, keys }, { temperature = 1, causal = true } = {
   return { scores, weights, outputs }
 }
 
-const two = x => x.toFixed(2).replace("-", "−")
-
-/** Lines from a word to those it takes from, and a loop for itself, in a strip above or below the words. */
-export function arcs(strip, row, from, below) {
-  const paths = row.map((weight, j) => {
-    if (weight < 0.005) return ""
-    const [x, to] = [from, j].map(place => place * 100 + 50)
-    const height = 12 + 9 * Math.abs(from - j)
-    const [base, top] = below ? [2, 2 + height] : [58, 58 - height]
-    const bend = j === from ? `C${x - 30} ${2 * top - base} ${x + 30} ${2 * top - base}` : `Q${(x + to) / 2} ${2 * top - base}`
-    return `<path d="M${x} ${base}${bend} ${to} ${base}" stroke-width="${(8 * weight).toFixed(2)}"/>`
-  })
-  strip.innerHTML = paths.join("")
-}
-
-export function strip(head) {
-  const made = document.createElementNS("http://www.w3.org/2000/svg", "svg")
-  made.setAttribute("viewBox", "0 0 600 60")
-  made.setAttribute("preserveAspectRatio", "none")
-  made.setAttribute("class", `mh-arcs mh-head-${head + 1}`)
-  made.setAttribute("aria-hidden", "true")
-  return made
-}
-
-/** A button for each word, between a strip for each head, of which there are one or two. */
-export function sentence(choose, count = 2) {
-  const strips = [strip(0), strip(1)].slice(0, count)
-  const buttons = words.words.map((word, i) => {
-    const button = element("button", word, { type: "button" })
-    button.addEventListener("click", () => choose(i))
-    return button
-  })
-  const row = element("div", buttons, { className: "mh-words" })
-  const place = element("div", [strips[0], row, ...strips.slice(1)], { className: "mh-sentence" })
-  const update = (word, results) => {
-    buttons.forEach((button, i) => button.setAttribute("aria-pressed", i === word))
-    results.forEach(({ weights }, h) => arcs(strips[h], weights[word], word, h === 1))
-  }
-  return { place, update }
-}
-
 /** The key whose weight grew more than any other's, or none. */
 function gained(before, after) {
   const gains = after.map((weight, j) => weight - before[j])
@@ -94,7 +54,7 @@ function show(place) {
   const start = () => ({ head: 0, word: 4, key: 1, heads: heads().slice(0, count) })
   let state = start()
 
-  const line = sentence(word => choose({ word }), count)
+  const line = sentence(words.words, word => choose({ word }), count)
   const slider = element("input", "", { type: "range", min: -1, max: 1, step: 0.05, defaultValue: 0, name: "temperature" })
   const degrees = element("span")
   const causal = element("input", "", { type: "checkbox", defaultChecked: isCausal, name: "causal" })
@@ -147,7 +107,7 @@ function show(place) {
     results = compute()
     const { word, key, head } = state
     line.update(word, results)
-    tables.forEach((table, h) => table.update(results[h].weights, word, h === head ? key : null))
+    tables.forEach((table, h) => table.update(results[h], word, h === head ? key : null))
     const names = head === 0 ? words.asked : ["→", "↑", "", ""]
     editors[0].update(filled(queryName, { head: head + 1, word: words.words[word] }), state.heads[head].queries[word], names)
     editors[1].update(filled(keyName, { head: head + 1, word: words.words[key] }), state.heads[head].keys[key], names)
@@ -233,8 +193,8 @@ function weightTable(name, head, choose, mark) {
   const shade = (row, cell) => each((td, i, j) => {
     td.className = (i === row ? "mh-row " : "") + (cell?.word === i && cell.key === j ? "mh-column" : "")
   })
-  const update = (weights, word, key) => each((cell, i, j) => {
-    cell.textContent = two(weights[i][j])
+  const update = ({ weights, scores }, word, key) => each((cell, i, j) => {
+    cell.textContent = scores[i][j] === null ? "×" : two(weights[i][j])  // as in the page's figure
     cell.style.setProperty("--weight", `${Math.round(100 * weights[i][j])}%`)
     cell.tabIndex = i === word && j === (key ?? 0) ? 0 : -1
     cell.setAttribute("aria-selected", i === word && j === key)

@@ -1,14 +1,20 @@
 """The table of known models in a browser: filtered, sorted and pointed at as a reader does."""
 
 import re
+import tomllib
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from mhsite.stories.source import DOCS
 from test_site import each_language
 
 from mhattn.costs import known_model, known_models
 
-KNOWN = [known_model(name) for name in known_models()]
+YEARS = tomllib.loads((DOCS / "data" / "released.toml").read_text("utf-8"))
+NEWEST_FIRST = [
+    name for year in sorted(YEARS, reverse=True) for name in known_models() if name in YEARS[year]
+]
+KNOWN = [known_model(name) for name in NEWEST_FIRST]
 LONG = 131_072
 FIELD, NAMES = "input[type=search]", ".mh-models tbody tr:not([hidden]) .mh-model"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
@@ -235,7 +241,8 @@ def test_a_click_on_a_mark_leads_to_its_row(open_page):
 def test_arrow_keys_go_from_mark_to_mark(open_page):
     page = open_page(place("en"))
     assert figure(page).locator("[tabindex='0'], a:not([tabindex='-1'])").count() == 0
-    page.locator("#idea .headerlink").focus()  # the figure is the next stop, and a single one
+    # The lead's link to the table is the last stop before the figure, which is a single one.
+    page.locator("article p a[href='#table']").focus()
     page.keyboard.press("Tab")
     first, seen = said(page), []
     assert set(first.split(", ")) <= {model.title for model in KNOWN}

@@ -563,6 +563,35 @@ def test_reader_switches_layers_off_and_lets_it_continue(open_page, stored, lang
     page.wait_for_function(f"document.querySelector('textarea').value.length === {len(text) + 40}")
 
 
+@each_language
+def test_reader_presses_continue_and_the_name_is_completed(open_page, language):
+    """At first the likeliest letter is written; above temperature 0 the seed chooses."""
+    page, widget, _ = opened(open_page, language, reduced_motion="reduce")
+    field, press = widget.locator("[name=text]"), widget.locator(".mh-buttons button").first
+    text, rest = field.input_value(), {"en": "rik", "zh": "过寒江"}[language]
+    assert rest in text
+
+    def written(temperature, seed):
+        field.fill(text)
+        slider = widget.locator("[name=temperature]")
+        slider.evaluate("(each, x) => { each.value = x }", temperature)
+        slider.dispatch_event("input")
+        widget.locator("[name=seed]").fill(str(seed))
+        read_through(widget)
+        press.click()
+        page.wait_for_function(
+            f"document.querySelector('textarea').value.length === {len(text) + 40}"
+        )
+        return field.input_value()[len(text) :]
+
+    press.click()
+    page.wait_for_function(f"document.querySelector('textarea').value.length === {len(text) + 40}")
+    at_first = field.input_value()[len(text) :]
+    assert at_first.startswith(rest)
+    assert written(0, 5) == at_first  # no chance in it
+    assert len({written(1, seed) for seed in range(4)}) > 1
+
+
 def test_a_mouse_over_the_map_changes_nothing_that_stays(open_page):
     page, widget, _ = opened(open_page, "en", viewport={"width": 1200, "height": 1600})
     read_through(widget)

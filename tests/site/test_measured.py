@@ -59,7 +59,7 @@ def test_measurements_are_what_pages_show(language):
     pages = [read_page(DOCS / language / page) for page in page_paths(language)]
     tables = {part.value for page in pages for part in skeleton(page) if part.kind == "table"}
     kind = "measured "
-    shown = {table.removeprefix(kind) for table in tables if table.startswith(kind)}
+    shown = {table.removeprefix(kind).split()[0] for table in tables if table.startswith(kind)}
     assert shown == {file.stem for file in FILES} == set(measure.BENCHMARKS)
 
 
@@ -153,6 +153,22 @@ def test_one_device_is_a_table_and_a_line(folder):
     assert (rule, empty, mark) == ("| --- | --: |", "", "{ .mh-measured }")
     assert origin.startswith("Measured on AMD EPYC, threads: 1, torch 2.13.0, 2026-12-24. ")
     assert "(https://site/data/measured/amd-epyc/layers.json)" in origin
+
+
+def test_a_page_may_ask_for_the_rows_with_some_cells(folder):
+    file = folder / "amd-epyc" / "layers.json"
+    found = said(file)
+    found["columns"] = ["threads", *found["columns"]]
+    found["rows"] = [[threads, *row] for threads in (1, 2) for row in found["rows"]]
+    file.write_text(json.dumps(found), encoding="utf-8")
+    (block,) = parse("<!-- measured layers threads=2 | $n$ | ours -->\n").blocks
+    lines = tables.table(block, "en", str).splitlines()
+    assert lines[0] == "| $n$ | ours |"
+    assert lines[2:4] == ["| 8 | 2.00 s (1.00–3.00) |", ""]
+    for asked, why in (("threads=3", "no row has threads=3"), ("cores=1", "cores=1: columns are")):
+        (block,) = parse(f"<!-- measured layers {asked} | $n$ | ours -->\n").blocks
+        with pytest.raises(SourceError, match=why):
+            tables.table(block, "en", str)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -5,10 +5,11 @@ from functools import cache
 
 import pytest
 from mhsite.pages import navigation
+from mhsite.pages.known_models import released
 from mhsite.pages.page import page_paths, parse, read, spans
 from mhsite.pages.settings import settings
 from mhsite.stories.models import named_in
-from mhsite.stories.source import DOCS, LANGUAGES
+from mhsite.stories.source import DOCS, LANGUAGES, SourceError
 
 from mhattn.costs import known_model, known_models
 
@@ -191,3 +192,23 @@ def test_a_wrong_number_is_seen(language, text, faults):
     page = parse(f"# T {{ #t }}\n\n{text}\n", path=DOCS / language / "page.md")
     found = [*named_faults(page), *count_faults(page)]
     assert [fault.split(": ")[1].strip("'") for fault in found] == faults
+
+
+def test_a_row_from_a_paper_has_the_papers_year():
+    years = released()
+    papers = {m.name: m.source for m in map(known_model, known_models()) if "arxiv" in m.source}
+    assert len(papers) > 10
+    for name, address in papers.items():
+        assert years[name] == "20" + re.search(r"/abs/(\d\d)\d\d\.", address)[1], name
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [('2018 = ["bert-base"]', "must have a year"), ('2018 = ["a", "a"]', "has two years")],
+)
+def test_a_model_without_a_year_or_with_two_stops_the_build(tmp_path, monkeypatch, lines, why):
+    path = tmp_path / "released.toml"
+    path.write_text(lines, encoding="utf-8")
+    monkeypatch.setattr("mhsite.pages.known_models.RELEASED", path)
+    with pytest.raises(SourceError, match=why):
+        released()

@@ -1,4 +1,4 @@
-"""The museum: every trap of the pages, its two sides and what came out, from where it stands."""
+"""The museum: exhibits that run, and every trap of the pages, its two sides and what came out."""
 
 import importlib.util
 import re
@@ -7,11 +7,16 @@ from itertools import pairwise
 import pytest
 import torch
 from cases import every
-from mhsite.pages import link_targets, museum, traps
+from mhsite.pages import exhibits, link_targets, museum, traps
 from mhsite.pages.page import parse, read
 from mhsite.stories.source import DOCS, LANGUAGES, STORIES, SourceError, sections
 
 ENTRIES = {key: said for entries in traps.kinds().values() for key, said in entries.items()}
+EXHIBITS = {
+    f"{sight}.{name}": exhibit
+    for sight, named in exhibits.by_sight().items()
+    for name, exhibit in named.items()
+}
 LINES = 6  # of code on each side, at most
 COLUMNS = 90  # of a result, at most
 # The doctor's checks; its registry, where the package has it, says so itself.
@@ -66,20 +71,61 @@ def test_every_check_stands_on_the_doctors_page_with_its_chapter(language):
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_checks_lead_to_the_doctors_page(story_results, language):
-    html = museum.html("museum masks", language, lambda file: f"../{file}")
+    values = [*exhibits.by_sight(), "others"]
+    html = "".join(museum.html(f"museum {v}", language, lambda file: f"../{file}") for v in values)
     links = re.findall(r'<a href="\.\./doctor/#([\w-]+)">([\w-]+)</a>', html)
-    assert len(links) == sum("check" in said for said in traps.kinds()["masks"].values())
+    assert len(links) == sum("check" in said for said in ENTRIES.values())
     for anchor, name in links:
         assert museum.sections_of_checks(language)[name] == anchor
         assert anchor in link_targets.anchors(read(DOCS / language / museum.DOCTOR))
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_every_kind_has_its_section(language):
+def test_every_sight_has_its_section(language):
     shown = [b for b in page(language).walk() if b.kind in ("heading", "table")]
     pairs = pairwise(shown)
     titled = [b.value for a, b in pairs if f"museum {a.value}" == b.value]
-    assert titled == [f"museum {kind}" for kind in traps.kinds()]
+    assert titled == [f"museum {sight}" for sight in [*exhibits.by_sight(), "others"]]
+
+
+@every("key", EXHIBITS)
+@every("side", exhibits.SIDES)
+def test_exhibit_runs_and_its_test_tells_the_sides_apart(key, side):
+    """Neither side raises, and the test is false of the wrong lines and true of the right ones."""
+    exhibit, names = EXHIBITS[key], {}
+    torch.manual_seed(0)
+    code = [exhibits.given(), exhibit.get("given", ""), exhibit[side]]
+    exec("\n".join(code), names)
+    assert bool(eval(f"({exhibit['test'].strip()})", names)) == (side == "right")
+
+
+def test_exhibits_are_short_and_each_has_a_trap_of_its_own():
+    shown = [exhibit["trap"] for exhibit in EXHIBITS.values()]
+    assert len(shown) == len(set(shown))
+    assert set(shown) <= set(ENTRIES)
+    for key, exhibit in EXHIBITS.items():
+        for part in (*exhibits.SIDES, "test"):
+            lines = exhibit[part].strip().splitlines()
+            assert len(lines) <= LINES, key
+            assert all(len(line) <= 56 for line in lines), key
+        assert set(exhibit["title"]) == set(exhibit["see"]) == set(LANGUAGES), key
+        assert len(exhibit["see"]["en"].split()) <= 30, key
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_first_lines_count_the_exhibits(language):
+    numbers = re.findall(r"\d+", page(language).path.read_text(encoding="utf-8").split("\n\n")[1])
+    found = sum("check" in museum.said_of(exhibit["trap"]) for exhibit in EXHIBITS.values())
+    assert numbers == [str(len(EXHIBITS)), str(found)]
+
+
+def test_every_trap_is_an_exhibit_or_in_the_table(story_results):
+    html = museum.html("museum others", "en", str)
+    rows = re.findall(r'<tr id="([^"]+)">', html)
+    kept = {key.replace(":", "-") for key in set(ENTRIES) - exhibits.traps_shown()}
+    assert sorted(rows) == sorted(kept)
+    bodies = re.findall(r'<tbody id="([^"]+)">', html)
+    assert bodies == list(traps.kinds())
 
 
 @every("language", LANGUAGES)
@@ -135,9 +181,10 @@ def test_story_on_other_data_has_the_marks_of_the_english_one():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_links_lead_to_the_traps(story_results, language):
-    html = museum.html("museum masks", language, lambda file: f"../{file}")
-    links = re.findall(r'<p><a href="\.\./([\w-]+)/#([\w-]+)"', html)
-    assert len(links) == len(traps.kinds()["masks"])
+    values = [*exhibits.by_sight(), "others"]
+    html = "".join(museum.html(f"museum {v}", language, lambda file: f"../{file}") for v in values)
+    links = re.findall(r'<(?:p|td)><a href="\.\./([\w-]+)/#([\w-]+)"', html)
+    assert len(links) == len(ENTRIES)
     for name, anchor in links:
         assert anchor in link_targets.anchors(read(DOCS / language / f"{name}.md"))
 
@@ -149,21 +196,15 @@ def test_traps_have_ids_of_their_own():
 
 
 def test_public_reports_are_linked(story_results):
-    html = museum.html("museum positions", "en", lambda file: f"../{file}")
+    html = museum.html("museum long", "en", lambda file: f"../{file}")
     assert (
         'seen in <a href="https://github.com/EleutherAI/gpt-neox/issues/1003">gpt-neox#1003</a>'
         in html
     )
 
 
-def test_kinds_are_counted(story_results):
-    html = museum.html("museum kinds", "en", str)
-    for kind, entries in traps.kinds().items():
-        assert re.search(rf'<a href="#{kind}">[^<]+</a> {len(entries)}\b', html)
-
-
 def test_unknown_kind_is_an_error():
-    with pytest.raises(SourceError, match=r"museum\.toml has no \[sorrows\]"):
+    with pytest.raises(SourceError, match=r"exhibits\.toml has no \[sorrows"):
         museum.html("museum sorrows", "en", str)
 
 
@@ -259,20 +300,6 @@ def test_what_is_missing_is_an_error_that_says_what_to_write(trap_of, read, text
     trap = trap_of(trap=text)
     with pytest.raises(SourceError, match=rf"x\.pycon{error}"):
         traps.pair(trap) if read == "pair" else traps.outcome(trap, trap)
-
-
-@pytest.mark.parametrize(
-    ("prose", "about"),
-    [
-        ("Runs. Gives NaN:\n", "Runs."),
-        ("It gives NaN:\n", "It gives NaN."),
-        ("Why `a.b`? Because.\n", "Why <code>a.b</code>? Because."),
-        ("One. " + "Far too long " * 20 + ".\n", "One."),
-    ],
-)
-def test_entry_has_the_first_sentences_of_its_trap(trap_of, prose, about):
-    trap = traps.Trap(page("en"), parse(f"/// warning | x\n{prose}///\n").blocks[0])
-    assert museum._about(trap) == f"<p>{about}</p>"
 
 
 @pytest.mark.parametrize(("implementation", "hidden"), [("eager", "mean"), ("sdpa", "zeros")])

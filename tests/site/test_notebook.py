@@ -1,6 +1,7 @@
 """A page as a notebook and a script: nothing of it is lost, and formulas render anywhere."""
 
 import ast
+import itertools
 import json
 import re
 
@@ -45,12 +46,14 @@ def formulas(page):
         elif block.kind in ("prose", "heading", "block", "table"):
             said = block.text if block.kind == "prose" else block.title
             if block.kind == "table" and block.value.startswith("measured "):
-                said = " | ".join(headings_of_each_device(block.value.split()[1], said))
+                said = " | ".join(headings_of_each_device(block.value.split()[1:], said))
             yield from (span.value for span in spans(said) if span.kind == "math")
 
 
-def headings_of_each_device(name, said):
-    columns = [found["columns"] for _, found in measured.of_devices(name, len(said.split(" | ")))]
+def headings_of_each_device(asked, said):
+    name, *wanted = asked
+    devices = measured.of_devices(name, len(said.split(" | ")) + len(wanted))
+    columns = [measured.with_cells(found, wanted, file)["columns"] for file, found in devices]
     for own in columns:
         yield from measured.headings_of(own, columns[0], said.split(" | "))
 
@@ -104,7 +107,7 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     commit = release.commit()
     wanted = f"mhattn{extras} @ git+{settings()['repo_url']}@{commit}"
     assert text(install) == f'%pip install --quiet "{wanted}"'
-    codes = [cell for cell in others if cell["cell_type"] == "code"]
+    codes = [cell for cell in others if cell["cell_type"] == "code" and not is_own(cell)]
     sections = [block.section for block in page.walk() if block.kind == "include"]
     bare = [text(cell).replace(CHINESE_FONT, "").replace(";", "") for cell in codes]
     assert [ast.dump(ast.parse(code)) for code in bare] == [
@@ -120,6 +123,48 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     for model in models_of(page):
         assert f"{model.megabytes} MB" in head
         assert f"{model.megabytes} MB" in text(first)
+
+
+def is_own(cell):
+    """Is it the reader's, before a solution?"""
+    return text(cell).startswith(("# Your turn: ", "# 轮到你了："))
+
+
+def solutions_with_tests(page):
+    """The sections of tasks, and those of the fold behind each."""
+    blocks = [block for block in page.walk() if block.kind == "block"]
+    for task, fold in itertools.pairwise(blocks):
+        if task.value == "task" and fold.value == "details":
+            shown = [
+                [b.section.code for b in x.walk() if b.kind == "include"] for x in (task, fold)
+            ]
+            yield "\n".join(shown[0]), "\n".join(shown[1])
+
+
+NO_NAME = {"how-many-heads.md"}  # its test is handed an expression
+
+
+@each_page
+def test_before_each_solution_stands_a_cell_of_the_readers_own(page):
+    cells = [cell for cell in cells_of(page)[2:] if cell["cell_type"] == "code"]
+    own = [number for number, cell in enumerate(cells) if is_own(cell)]
+    tasks = list(solutions_with_tests(page))
+    tested = [code for _, code in tasks if re.search(r"^\w+\(\w+\)$", code, re.M)]
+    assert len(own) == (0 if page.name in NO_NAME else len(tested))
+    script = notebook.script(page, HOME)
+    for number in own:
+        stub, before, after = (text(cells[number + step]) for step in (0, -1, 1))
+        assert stub in script
+        *_, call = stub.split("\n")
+        test, name = re.fullmatch(r"# (\w+)\((\w+).*\)", call).groups()
+        assert f"def {test}(" in before
+        assert re.search(rf"^(def|class) {name}\b|^{name} = ", after, re.M)
+        assert re.search(
+            rf"^(# )?((def|class) {name}\b.*:\n(# )?    \.\.\.|{name} = \.\.\.)", stub, re.M
+        )
+        assert (cells[number]["execution_count"], cells[number]["outputs"]) == (None, [])
+        without_bases = re.sub(r"^(class \w+)\(.*\):", r"\1:", stub, flags=re.M)
+        exec(without_bases, {})  # whoever runs all cells isn't stopped by it
 
 
 @pytest.mark.parametrize(

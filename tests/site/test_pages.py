@@ -433,7 +433,7 @@ $$
             "no docs/data/measured/<device>/nosuch.json",
         ),
         ("bibliography -->", "measured packing | a -->", 11, r"packing has columns "),
-        ("bibliography -->", "models | a -->", 11, r"models has 15 columns, got headings \['a'\]"),
+        ("bibliography -->", "models | a -->", 11, r"models has 16 columns, got headings \['a'\]"),
         ("shape-tracer", "nosuch", 13, "there is no docs/assets/nosuch.js"),
         ("Why [@v", "Why [@nov", 15, r"\[@novaswani2017\] is not in"),
         ("Q} =", "Q =", 17, r"\\query\{Q = 1"),
@@ -491,7 +491,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_models_are_shown_as_their_file_has_them(language):
-    headings = [chr(ord("a") + i) for i in range(15)]
+    headings = [chr(ord("a") + i) for i in range(16)]
     (block,) = parse(f"<!-- models | {' | '.join(headings)} -->\n").blocks
     made = tables.table(block, language, str)
     rows = [line.strip("| ").split(" | ") for line in made.splitlines()]
@@ -499,20 +499,25 @@ def test_models_are_shown_as_their_file_has_them(language):
     models = tomllib.loads(
         (ROOT / "mhattn" / "costs" / "model_sizes.toml").read_text(encoding="utf-8")
     )
-    for row, (name, model) in zip(rows[2:], models.items(), strict=True):
+    years = tomllib.loads((DOCS / "data" / "released.toml").read_text(encoding="utf-8"))
+    assert list(years) == sorted(years, reverse=True)
+    newest_first = [name for year in years for name in models if name in years[year]]
+    for row, name in zip(rows[2:], newest_first, strict=True):
+        model = models[name]
         start, end = f'<span class="mh-model" id="{name}" data-is="', f'">{model["title"]}</span>'
         assert row[0].startswith(start)
         assert row[0].endswith(end)
-        assert row[1] == str(model["num_heads"])
-        assert row[4:6] == [str(model["layers"]), str(model["embed_dim"])]
+        assert name in years[row[1]]
+        assert row[2] == str(model["num_heads"])
+        assert row[10:12] == [str(model["layers"]), str(model["embed_dim"])]
         size = model.get("head_dim") or model["qk_nope_head_dim"] + model["qk_rope_head_dim"]
         bold = "" if model["num_heads"] * size == model["embed_dim"] else "**"
         latent = "" if "head_dim" in model else f" / {model['v_head_dim']}"
         usual = f"{size}{latent}", str(model.get("num_kv_heads", "–"))
         size, kv_heads = SIZE_AND_KV_HEADS.get(name, usual)
-        assert (row[3], row[2]) == (f"{bold}{size}{bold}", kv_heads)
+        assert (row[4], row[3]) == (f"{bold}{size}{bold}", kv_heads)
         word = SOURCES[language][model["source_kind"]]
-        first, *more = re.split(r" (?=\[\+\])", row[14])
+        first, *more = re.split(r" (?=\[\+\])", row[9])
         assert first == f"[{word}]({model['source']})"
         assert [re.match(r"\[\+\]\((.+?)\)", link)[1] for link in more] == [
             *model.get("more_sources", ())
@@ -521,7 +526,8 @@ def test_models_are_shown_as_their_file_has_them(language):
         assert len({*labels}) == len(labels)
         assert all(label.startswith(model["title"]) for label in labels)
     if language == "en":
-        found = {row[0].split('"')[3]: row[6:14] for row in rows[2:]}
+        shown = 6, 7, 12, 13, 8, 5, 14, 15  # in the order of BY_HAND
+        found = {row[0].split('"')[3]: [row[i] for i in shown] for row in rows[2:]}
         for row in found.values():
             row[0] = re.sub(r"\[(.+)\]\(https:.+\)", r"\1", row[0])
         assert {name: found[name] for name in BY_HAND} == BY_HAND

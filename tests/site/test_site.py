@@ -171,7 +171,19 @@ def test_terms_can_be_linked_and_lead_to_their_pages(site, language):
         place = "https://host/" + address(language, page) + (f"#{anchor}" if anchor else "")
         assert urljoin(here, link["href"]) == place
     headings = [heading["id"] for heading in soup.select("article h2")]
-    assert headings == ["letters", *(group["id"] for group in groups)]
+    assert headings == ["letters", "a-z", *(group["id"] for group in groups)]
+
+
+@each_language
+def test_every_term_is_in_the_list_from_a_to_z(site, language):
+    lines = html(site, language, "glossary.md").select("h2#a-z ~ p:has(> strong:first-child)")
+    listed = [(line.strong.text, a.text, a["href"]) for line in lines for a in line.select("a")]
+    terms = [term for group in glossary.groups() for term in group["term"]]
+    assert sorted(href for _, _, href in listed) == sorted(f"#{term['id']}" for term in terms)
+    english = {f"#{term['id']}": term["en"] for term in terms}
+    assert [letter for letter, _, _ in listed] == sorted(letter for letter, _, _ in listed)
+    assert all(english[href].upper().startswith(letter) for letter, _, href in listed)
+    assert all(text.startswith(english[href]) for _, text, href in listed)
 
 
 def test_stylesheets_load_only_what_is_there(site):
@@ -318,7 +330,7 @@ def test_chapters_and_reference_lead_to_each_other(site, language):
     assert {a["href"] for a in masks.select("a")} >= {"../masks-in-practice/"}
     page = html(site, language, "masks-in-practice.md").article
     assert page.find("a", href="../reference/#mhattn.core.masks.causal_mask")
-    assert page.find("a", href="../glossary/#causal")
+    assert page.find("a", href="../glossary/#padding")
 
 
 @each_language

@@ -203,7 +203,7 @@ def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
     chosen.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert "(4·0 + 0·1 + 4·0 + 0·0) / 2 = 0" in widget.locator(".mh-sum").inner_text()
+    assert "(0·0 + 0·1 + 8·0 + 0·0) / 2 = 0" in widget.locator(".mh-sum").inner_text()
     widget.locator("fieldset").first.locator("input").nth(1).fill("10")  # asks for a person
     weights = torch.tensor([0.0, 4, 0, 5, 0]).softmax(dim=-1)
     assert chosen.inner_text() == f"{weights[3]:.2f}"
@@ -214,7 +214,7 @@ def test_reader_chooses_a_word_and_edits_a_query(open_page, language):
     page.wait_for_timeout(50)
     assert chosen.inner_text() == "0.93"
     widget.locator(".mh-words button").nth(1).click()
-    assert first.locator("td.mh-row").all_inner_texts()[:3] == ["0.50", "0.50", "0.00"]
+    assert first.locator("td.mh-row").all_inner_texts()[:3] == ["0.50", "0.50", "×"]
 
 
 @each_language
@@ -389,7 +389,7 @@ def test_a_table_is_one_tab_stop_that_arrow_keys_move_in(open_page):
         page.keyboard.press(key)
     assert stop.count() == 1
     assert stop.evaluate("each => each === document.activeElement")
-    assert line.inner_text() == "query they, key cats: score (4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
+    assert line.inner_text() == "query they, key cats: score (0·1 + 0·0 + 8·1 + 0·0) / 2 = 4"
     assert table.locator("td.mh-row").count() == table.locator("td.mh-column").count() == 6
     for key in 9 * ["ArrowDown"] + 9 * ["ArrowRight"]:
         page.keyboard.press(key)
@@ -433,7 +433,7 @@ def test_a_finger_chooses_cells_on_a_phone(open_page, language):
     phone = {"viewport": {"width": 360, "height": 740}, "has_touch": True}
     page = open_page(address(language, "masks.md"), **phone)
     page.locator("table[data-grid]").nth(1).locator("tbody tr").nth(4).locator("td").nth(1).tap()
-    sums = "(4·1 + 0·0 + 4·1 + 0·0) / 2 = 4"
+    sums = "(0·1 + 0·0 + 8·1 + 0·0) / 2 = 4"
     assert page.locator(".mh-scroll + .mh-cell").nth(1).inner_text().endswith(sums)
     cells = page.locator("svg [data-grid]")
     cells.scroll_into_view_if_needed()
@@ -534,9 +534,9 @@ def test_a_larger_number_and_a_lower_temperature_make_it_surer(open_page, langua
     assert float(cell.inner_text()) > 0.95
     purr = widget.locator("table").first.locator("tbody tr").nth(4).locator("td").nth(5)
     slider.evaluate("each => { each.value = 1; each.form.dispatchEvent(new Event('input')) }")
-    assert purr.inner_text() == "0.00"
+    assert purr.inner_text() == "×"
     widget.locator("[name=causal]").click()
-    assert purr.inner_text() != "0.00"
+    assert float(purr.inner_text()) > 0
 
 
 @each_language
@@ -565,7 +565,7 @@ def test_reader_hides_and_shows_the_later_words(open_page, language):
     go(page, widget.locator(".mh-words button").nth(2))
     assert widget.locator("td.mh-row").all_inner_texts() == ["0.17"] * 6
     go(page, go_to)
-    assert widget.locator("td.mh-row").all_inner_texts() == ["0.33"] * 3 + ["0.00"] * 3
+    assert widget.locator("td.mh-row").all_inner_texts() == ["0.33"] * 3 + ["×"] * 3
 
 
 def test_pointing_shows_a_sum_and_leaving_restores_what_was_chosen(open_page):
@@ -736,11 +736,14 @@ def test_reader_drags_through_the_birth_of_a_head(open_page, language):
 
 WIDGETS = {
     "index.md": ("reading", "live-model"),
-    "attention.md": ("sentence",),
+    "why-attention.md": ("drag-weights",),
+    "attention.md": ("word-matrix", "sentence"),
     "masks.md": ("sentence",),
-    "why-heads.md": ("sentence",),
-    "shapes.md": ("shape-tracer",),
+    "why-heads.md": ("two-answers", "sentence"),
+    "multi-head.md": ("output-matrix",),
+    "shapes.md": ("shape-tracer", "split-heads"),
     "build-and-train.md": ("birth",),
+    "block.md": ("residual",),
     "online-softmax.md": ("online-softmax",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
@@ -754,11 +757,13 @@ def there(page, name):
         place = page.locator(f"[data-widget={widget}]")
         place.scroll_into_view_if_needed()
         ready = {
+            "multi-head.md": "td[aria-selected]",
             "build-and-train.md": "input",
             "live-model.md": ".mh-map-top span",
             "browse-heads.md": ".mh-tokens button",
+            "two-answers": "input",
         }
-        place.locator(ready.get(name, "button")).first.wait_for()
+        place.locator(ready.get(widget, ready.get(name, "button"))).first.wait_for()
 
 
 @each_page_with_widgets
@@ -808,26 +813,46 @@ DONE = {
         "each => each.querySelectorAll('[data-widget=reading] .mh-words button')[1].click()",
         PRESSED,
     ),
+    "why-attention.md": (
+        "each => each.querySelectorAll('[data-widget=drag-weights] button')[1].click()",
+        "() => [...document.querySelectorAll('.mh-line-words b')].map(e => e.textContent)",
+    ),
     "attention.md": (
-        "each => type(each.querySelectorAll('fieldset input')[1], 3)",
-        "() => [...document.querySelectorAll('.mh-weights-table td')].map(e => e.textContent)",
+        "each => { type(each.querySelectorAll('fieldset input')[1], 3);"
+        " each.querySelectorAll('[data-widget=word-matrix] button')[1].click();"
+        " each.querySelectorAll('[data-widget=word-matrix] button')[7].click() }",
+        "() => [...document.querySelectorAll('.mh-weights-table td, .mh-product td')]"
+        ".map(e => e.textContent)",
     ),
     "why-heads.md": (
         "each => { each.querySelectorAll('td[aria-selected]')[50].click();"
         " type(each.querySelectorAll('fieldset input')[0], 2);"
-        " type(each.querySelector('[name=temperature]'), 0.5) }",
-        "() => [...document.querySelectorAll('.mh-weights-table td, fieldset input')]"
+        " type(each.querySelector('[name=temperature]'), 0.5);"
+        " type(each.querySelector('[name=factor]'), 7) }",
+        "() => [...document.querySelectorAll('.mh-weights-table td, input')]"
         ".map(e => e.value ?? e.textContent)",
+    ),
+    "multi-head.md": (
+        "each => { each.querySelectorAll('.mh-words button')[1].click();"
+        " each.querySelectorAll('td[aria-selected]')[41].click() }",
+        "() => [...document.querySelectorAll('.mh-squares td')].map(e => e.textContent)",
     ),
     "shapes.md": (
         "each => { type(each.querySelector('[name=num_heads]'), 4);"
-        " type(each.querySelector('[name=num_kv_heads]'), 2) }",
-        "() => [...document.querySelectorAll('[data-widget] td:nth-child(3)')]"
-        ".map(e => e.textContent)",
+        " type(each.querySelector('[name=num_kv_heads]'), 2);"
+        " document.querySelector('[name=wrong]').click();"
+        " document.querySelectorAll('[data-widget=split-heads] button')[1].click() }",
+        "() => [...document.querySelectorAll('[data-widget] td:nth-child(3), .mh-number')]"
+        ".map(e => e.style.transform || e.textContent)",
     ),
     "build-and-train.md": (
         "each => type(each.querySelector('[type=range]'), 5)",
         "() => document.querySelector('[data-widget=birth] input').ariaValueText.match(/\\d+/)[0]",
+    ),
+    "block.md": (
+        "each => { each.querySelectorAll('.mh-layers button')[1].click();"
+        " each.querySelector('[name=residual]').click() }",
+        "() => [...document.querySelectorAll('.mh-stream td')].map(e => e.textContent)",
     ),
     "online-softmax.md": (
         "each => { type(each.querySelectorAll('fieldset input')[0], 9);"
@@ -852,7 +877,7 @@ def test_the_address_keeps_the_state_and_the_other_language_shows_it(open_page, 
     there(page, name)
     before = page.evaluate(state)
     page.evaluate(TYPE)
-    page.locator(".mh-widget").first.evaluate(
+    page.locator("article").evaluate(
         act if name != "index.md" else act.replace("each.", "document.")
     )
     after = page.evaluate(state)
@@ -877,7 +902,7 @@ def test_the_address_keeps_the_state_and_the_other_language_shows_it(open_page, 
 def test_an_empty_field_keeps_the_last_result(open_page, language, name):
     page = open_page(address(language, name))
     there(page, name)
-    widget = page.locator("[data-widget]")
+    widget = page.locator("[data-widget]:has([type=number])")
     numbers = "each => [...each.querySelectorAll('td')].map(e => e.textContent)"
     before = widget.evaluate(numbers)
     fields = widget.locator("input[type=number]:visible")
@@ -892,7 +917,8 @@ def test_a_sentence_is_read_out_once_when_the_reader_pauses(open_page):
     widget = page.locator("[data-widget=sentence]")
     told = widget.locator(".mh-told")
     changes = "window.said = 0; new MutationObserver(() => said++).observe("
-    page.evaluate(f"{changes}document.querySelector('.mh-told'), {{ childList: true }})")
+    told_in = "document.querySelector('[data-widget=sentence] .mh-told')"
+    page.evaluate(f"{changes}{told_in}, {{ childList: true }})")
     page.wait_for_timeout(800)
     assert told.inner_text() == ""  # nothing before a reader does something
     widget.locator(FIELDS).nth(1).press_sequentially("12345", delay=50)

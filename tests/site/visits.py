@@ -5,9 +5,9 @@ nothing else: so what it noted is filed beside the results of stories, and read 
 changes. Every run of the tests visits each page in one language, which the commit draws; the slow
 tests visit the other.
 
-A visit's first half happens at 360 px in a fresh profile, as a reader's first visit does; then all
-that is folded opens; its second half happens on a desk. Thinned out for axe, it is no page any
-more.
+A visit's first half happens at 360 px in a fresh profile, as a reader's first visit does, with a
+look at what a laptop shows first; then all that is folded opens; its second half happens on a desk.
+Thinned out for axe, it is no page any more.
 """
 
 import contextlib
@@ -27,6 +27,7 @@ from mhsite.stories.source import LANGUAGES
 from playwright.sync_api import Error, TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
+LAPTOP = {"width": 1280, "height": 800}
 TABLET = {"width": 481, "height": 740}  # the narrowest on which long lines scroll: site.css
 AT_REST = "async () => { await document.fonts.ready; await new Promise(requestIdleCallback) }"
 LAID_OUT = """() => {
@@ -38,6 +39,27 @@ SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
     [...document.querySelectorAll('body *')]
         .filter(each => each.getBoundingClientRect().right > innerWidth)
         .map(each => each.outerHTML.slice(0, 120)).slice(0, 5)"""
+# Where the first picture stands, or what a page has to be touched; what is said before it, links
+# aside. A mark of a heading is no picture.
+FIRST = """() => {
+    const article = document.querySelector('article')
+    const box = each => each.getBoundingClientRect()
+    const seen = '.mh-figure, figure svg, img, [data-widget], form'
+    const pictures = [...article.querySelectorAll(seen)]
+    const first = pictures.find(each => box(each).height > 80 && box(each).width > 150)
+    const title = article.querySelector('h1')
+    const texts = [...article.querySelectorAll(':scope > :is(p:not(.mh-about), ul, ol)')]
+    const said = texts.filter(each => first &&
+        title.compareDocumentPosition(each) & each.compareDocumentPosition(first) & 4)
+    const words = said.map(each => {
+        const copy = each.cloneNode(true)
+        copy.querySelectorAll('a').forEach(link => link.remove())
+        return copy.textContent
+    })
+    return { top: first ? Math.round(box(first).top + scrollY) : null,
+             bottom: first ? Math.round(box(first).bottom + scrollY) : null,
+             before: words.join(' ').trim() }
+}"""
 # The pictures with text: each text's words, box and size of letters, as they are on the screen.
 FIGURES = """() => [...document.querySelectorAll('article svg:has(text)')].map(svg => {
     const box = each => {
@@ -138,6 +160,7 @@ def visit(browser, home, place):
         while waiting:
             page.wait_for_timeout(5)
         record = {"home": home, "first requests": [*requests]}
+        record |= at_first(page)
         record |= on_a_phone(page)
         record |= on_a_desk(page)
         record |= {"noise": [*noise], "requests": [*requests]}
@@ -145,6 +168,15 @@ def visit(browser, home, place):
         return record | {"axe": violations(page, "slate" if chinese else "default")}
     finally:
         context.close()
+
+
+def at_first(page):
+    """Where the first picture stands on a phone and on a laptop, and what stands before it."""
+    phone = page.evaluate(FIRST)
+    page.set_viewport_size(LAPTOP)
+    laptop = page.evaluate(FIRST)
+    page.set_viewport_size(PHONE)
+    return {"first on a phone": phone, "first on a laptop": laptop}
 
 
 def on_a_phone(page):
@@ -162,6 +194,8 @@ def on_a_phone(page):
 
 def on_a_desk(page):
     """What its copy buttons give, and what is said of the cells of its tables and maps."""
+    page.set_viewport_size(LAPTOP)
+    hidden = page.evaluate(SCROLLING, ":is(.mh-scroll, .md-typeset__scrollwrap):has(table)")
     page.set_viewport_size(DESK)
     with contextlib.suppress(TimeoutError):  # a button that is missing copies nothing
         page.wait_for_function(ALL_THERE, arg=[BUTTON, "section.language-python pre > code"])
@@ -172,7 +206,8 @@ def on_a_desk(page):
         clicked = page.evaluate("navigator.clipboard.readText()")
     for start in range(0, count, AT_ONCE):  # each call is a gesture
         copied += page.evaluate(COPIED, [BUTTON, start, start + AT_ONCE])
-    return {"clicked": clicked, "copied": copied, "cells": page.evaluate(READ)}
+    cells = page.evaluate(READ)
+    return {"clicked": clicked, "copied": copied, "cells": cells, "hidden columns": hidden}
 
 
 def violations(page, scheme):

@@ -127,12 +127,12 @@ def guesses_need_the_mapping_head_most(seed: int) -> Verdict:
     return Verdict(gone < min(each) and once > whole - 4, numbers)
 
 
-# own-model
+# map-to-cause
 
 
 def a_head_may_lower_or_raise_what_it_looks_at(seed: int) -> Verdict:
     """Five sentences, names by lot: shares of six heads, and what they add to a name's logit."""
-    story, rows = of_story("own-model", "elsewhere"), []
+    story, rows = of_story("map-to-cause", "elsewhere"), []
     for i in range(5):
         tokens, names = story.others(seed + i)
         maps = story.attention_maps(story.model, tokens).maps
@@ -150,10 +150,10 @@ def a_head_may_lower_or_raise_what_it_looks_at(seed: int) -> Verdict:
 
 def the_head_that_lowers_answers_to_earlier_heads(seed: int) -> Verdict:
     """Five sentences, names by lot: 25.5 without three pairs of heads, and on four passages."""
-    story = of_story("own-model", "released")
+    story = of_story("map-to-cause", "released")
     found = torch.tensor([story.released(seed + i) for i in range(5)])  # (5, 4, logit and weight)
     less, matched, control = (found[:, 1:] / found[:, :1]).median(dim=0).values
-    novel = of_story("own-model", "ordinary")
+    novel = of_story("map-to-cause", "ordinary")
     draw, ids = (
         random.Random(seed),
         novel.encode(novel.data_file("texts/alice.en.txt").read_text("utf-8")),

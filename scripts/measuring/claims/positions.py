@@ -26,7 +26,7 @@ def dividing_positions_costs_near_and_gains_far(seed: int) -> Verdict:
 
 def log_n_helps_where_the_match_is_clear(seed: int) -> Verdict:
     """In at least four of five heads: the errors at 2048 keys, with log n and without."""
-    found = torch.tensor(of_story("longer", "log_n").log_n(seed))[..., -1]
+    found = torch.tensor(of_story("log-n", "log_n").log_n(seed))[..., -1]
     clear, doubtful = found[1] / found[0], found[3] / found[2]
     numbers = {"clear": clear.median().item(), "doubtful": doubtful.median().item()}
     as_said = (clear < 0.9) & (doubtful > 1.05)

@@ -169,7 +169,7 @@ def a_score_for_a_block_hides_a_needle(seed: int) -> Verdict:
 
 def an_indexer_learns_from_the_weights(seed: int) -> Verdict:
     """Five indexers trained on all keys, five on those chosen: the best keys and their weight."""
-    story = of_story("sparse-by-content", "judged")
+    story = of_story("indexers", "judged")
     found = torch.tensor(story.judged(seed, trained=(200, 0)))  # (5 ways, 5, keys and weight)
     chance, _, untrained, every, chosen = found.mean(dim=1)
     numbers = {"keys": every[0].item(), "weight": every[1].item(), "untrained": untrained[0].item()}

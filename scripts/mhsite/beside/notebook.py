@@ -15,6 +15,7 @@ import nbformat
 from nbformat import v4
 
 from mhsite import words
+from mhsite.beside import your_turn
 from mhsite.pages import bibliography, cells, chapters, museum, navigation, release, tables
 from mhsite.pages.page import Block, Page, Span, models_of, question_ids, with_spans
 from mhsite.stories import results
@@ -32,12 +33,20 @@ class Code(NamedTuple):
     folded: bool
 
 
+class Turn(NamedTuple):
+    """A cell for the reader, which nobody has run."""
+
+    code: str
+
+
 def notebook(page: Page, home: str) -> str:
     """The page as .ipynb, with what its code printed and drew; ``home`` is the site's address."""
     made, runs = list(_head(page, home)), 0
     for number, piece in enumerate(_pieces(page, home)):
         if isinstance(piece, str):
             made.append(prose_cell(f"cell-{number}", piece))
+        elif isinstance(piece, Turn):
+            made.append(unrun_cell(f"cell-{number}", piece.code))
         else:
             runs += 1
             made.append(code_cell(f"cell-{number}", piece, page.language, runs))
@@ -89,6 +98,11 @@ def code_cell(name: str, piece: Code, language: str, runs: int) -> dict[str, Any
     return cell | {"cell_type": "code", "metadata": about} | ran
 
 
+def unrun_cell(name: str, code: str) -> dict[str, Any]:
+    cell = prose_cell(name, code) | {"cell_type": "code"}
+    return cell | {"execution_count": None, "outputs": []}
+
+
 def _printed(section: Section) -> Iterator[dict[str, Any]]:
     """What a section printed, its tables as tables."""
     text, end = results.printed(section), 0
@@ -127,8 +141,7 @@ def _head(page: Page, home: str) -> Iterator[dict[str, Any]]:
     """The title, where it is from, and the cell that installs what the others need."""
     yield prose_cell("about", "\n\n".join([f"# {page.headings[0].title}", *_about(page, home)]))
     install = f'%pip install --quiet "{_requirement(page)}"'
-    cell = prose_cell("install", install) | {"cell_type": "code"}
-    yield cell | {"execution_count": None, "outputs": []}
+    yield unrun_cell("install", install)
 
 
 def script(page: Page, home: str) -> str:
@@ -136,7 +149,10 @@ def script(page: Page, home: str) -> str:
     about = [re.sub(r"\[.*?\]\((.*?)\)", r"\1", line) for line in _about(page, home)]
     about = [page.headings[0].title, *about, f'python -m pip install "{_requirement(page)}"']
     parts, titles, drawn = ["".join(f"# {line}\n" for line in about)], [], False
+    turns = your_turn.cells(page)
     for block in page.walk():
+        if block.line in turns and block.kind == "block":
+            parts += [f"# %%\n{turns[block.line]}\n"]
         if block.kind == "heading":
             titles.append(block.title)
         if block.kind == "include":
@@ -148,7 +164,7 @@ def script(page: Page, home: str) -> str:
     return "\n".join(parts)
 
 
-def _pieces(page: Page, home: str) -> Iterator[str | Code]:
+def _pieces(page: Page, home: str) -> Iterator[str | Code | Turn]:
     """The page's prose as Markdown that every notebook program reads, and its code between."""
     prose = ""
     for piece in _Plain(page, home).pieces(page.blocks):
@@ -206,8 +222,11 @@ class _Plain:
         self.page, self.home = page, home
         self.given: set[str] = set()  # the figures whose code has come
         self.anchor = ""  # of the last heading
+        self.turns = your_turn.cells(page)
 
-    def pieces(self, blocks: tuple[Block, ...], folded: bool = False) -> Iterator[str | Code]:
+    def pieces(
+        self, blocks: tuple[Block, ...], folded: bool = False
+    ) -> Iterator[str | Code | Turn]:
         """``folded``: whether the reader has to unfold them."""
         waiting: dict[str, list[str | Code]] = {}  # captions of figures whose code comes next
         figure = ""
@@ -219,6 +238,8 @@ class _Plain:
                 elif figure not in self.given:
                     yield f"![{block.title}]({self.home}figures/{figure})\n\n"
                 continue
+            if block.kind == "block" and block.line in self.turns:
+                yield Turn(self.turns[block.line])
             made = self.written(block, folded)
             if block.value == "caption" and figure in waiting:
                 waiting[figure] += made

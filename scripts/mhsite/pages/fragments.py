@@ -19,6 +19,7 @@ WITH_WORDS = ("prose", "heading", "block")
 WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
 SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
 WRITING = 5 * 60  # seconds for an exercise, beside reading it
+TIMED = {"from-scratch.md": 30}  # minutes that a page asks its reader to write for
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
 NOT_READ += ("changes.md", "claims.md")
@@ -119,14 +120,14 @@ def grids_script(html: str, address: Callable[[str], str]) -> str:
 
 
 def minutes(page: Page) -> int:
-    """How long a reader takes for what isn't folded, and for the exercises of a lab."""
+    """How long a reader takes for what isn't folded, its code as well, and for the exercises."""
     shown = list(page.unfolded())
     prose = [b.text if b.kind == "prose" else b.title for b in shown if b.kind in WITH_WORDS]
     text = "\n".join(with_spans(each, lambda span: " x ") for each in prose)
     code = "\n".join(cells.text(block.section) for block in shown if block.kind == "include")
     seconds = len(WORD.findall(text)) * SECONDS[page.language]
-    if page.name.startswith("labs/"):
-        seconds += WRITING * sum(b.kind == "block" and b.value == "task" for b in page.walk())
+    tasks = sum(b.kind == "block" and b.value == "task" for b in page.walk())
+    seconds += 60 * TIMED[page.name] if page.name in TIMED else WRITING * tasks
     return math.ceil((seconds + 4 * sum(map(bool, code.split("\n")))) / 60)
 
 

@@ -10,6 +10,7 @@ from mhsite.pages.settings import toml
 from mhsite.stories.source import DOCS
 
 FILE = DOCS / "data" / "glossary.toml"
+INDEX = "a-z"  # the anchor of the list of all terms
 
 
 def groups() -> list[dict]:
@@ -29,12 +30,25 @@ def searched() -> Iterator[tuple[str, list[str]]]:
 
 
 def markdown(language: str) -> str:
-    """A heading for each group and a definition list of its terms, in the order of the file."""
-    lines = []
+    """All terms from A to Z; then, for each group, a definition list in the order of the file."""
+    lines = [index(language)]
     for group in groups():
         lines.append(f"## {group[language]} {{ #{group['id']} }}\n")
         lines += [term_markdown(term, language) for term in group["term"]]
     return "\n".join(lines)
+
+
+def index(language: str) -> str:
+    """A line for each letter, with links to the terms that begin with it in English."""
+    terms = [term for group in groups() for term in group["term"]]
+    letters: dict[str, list[str]] = {}
+    for term in sorted(terms, key=lambda term: term["en"].casefold()):
+        # Who reads Chinese looks up the English word of a paper.
+        names = dict.fromkeys([term["en"], term[language]])
+        link = f"[{' '.join(names)}](#{term['id']})"
+        letters.setdefault(term["en"][0].upper(), []).append(link)
+    title = f"## {words.of(language, 'glossary.index')} {{ #{INDEX} }}\n"
+    return "\n\n".join([title, *(f"**{a}** {' · '.join(letters[a])}" for a in letters)]) + "\n"
 
 
 def term_markdown(term: dict, language: str) -> str:

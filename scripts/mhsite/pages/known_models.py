@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import tomllib
+
 from mhattn.costs import known_model, known_models
 from mhsite import words
 from mhsite.pages.measured import table_markdown
-from mhsite.stories.source import SourceError
+from mhsite.stories.source import DOCS, SourceError
 
+RELEASED = DOCS / "data" / "released.toml"
 LONG = 131_072  # tokens: 128k
 # The columns of known models; docs/assets/known-models.js has their names in the address.
-COLUMNS = ["model", "heads", "kv-heads", "size", "layers", "width", "parameters", "active"]
-COLUMNS += ["context", "token", "long", "layers-see", "rotary-base", "also", "source"]
+COLUMNS = ["model", "released", "heads", "kv-heads", "size", "layers-see", "parameters", "active"]
+COLUMNS += ["long", "source", "layers", "width", "context", "token", "rotary-base", "also"]
 
 
 def markdown(headings: list[str], language: str) -> str:
-    """A row for each known model: an anchor, sizes, caches, kinds of layers, and its source."""
+    """A row for each known model, newest first: year, sizes, caches, kinds of layers, source."""
     if len(headings) != len(COLUMNS):
         raise SourceError(f"models has {len(COLUMNS)} columns, got headings {headings}")
     named = zip(COLUMNS, headings, strict=True)
     headings = [f'<span data-column="{name}">{heading}</span>' for name, heading in named]
-    rows = [model_row(known_model(name), language) for name in known_models()]
+    rows = [model_row(known_model(name), year, language) for name, year in released().items()]
     return table_markdown(headings, rows)
 
 
-def model_row(model, language: str) -> list[str]:
+def released() -> dict[str, str]:
+    """The year of each known model, newest first; of one year, as in the package's file."""
+    years = {}
+    for year, names in tomllib.loads(RELEASED.read_text("utf-8")).items():
+        for name in names:
+            if name in years:
+                raise SourceError(f"{name} has two years, {years[name]} and {year}", RELEASED)
+            years[name] = year
+    if odd := sorted(years.keys() ^ set(known_models())):
+        why = "must have a year for each known model, and for nothing else"
+        raise SourceError(f"{why}; see {', '.join(odd)}", RELEASED)
+    # sorted keeps the order of equals
+    return {name: years[name] for name in sorted(known_models(), key=lambda n: -int(years[n]))}
+
+
+def model_row(model, year: str, language: str) -> list[str]:
     """Bold is a head size other than the width divided by the heads; a dash stands for nothing.
 
     What most readers look for stands first, where a narrow screen shows it.
@@ -41,19 +59,20 @@ def model_row(model, language: str) -> list[str]:
     kept = model.kv_cache_bytes_per_token() / 1024
     return [
         f'<span class="mh-model" id="{model.name}" data-is="{about}">{model.title}</span>',
+        year,
         str(model.num_heads),
         kv_heads,
         head_dim if model.splits_width else f"**{head_dim}**",
+        _seen(model, language),
+        *_parameters(model),
+        _long_cache(model),
+        f"[{sources[model.source_kind]}]({model.source})" + _more_sources(model, language),
         str(model.layers),
         str(model.embed_dim),
-        *_parameters(model),
         f"{model.context / 1024:g}" if model.context else "–",
         f"{kept:.1f}".removesuffix(".0") if kept else "–",
-        _long_cache(model),
-        _seen(model, language),
         _rotary_bases(model),
         _extras(model, language) or "–",
-        f"[{sources[model.source_kind]}]({model.source})" + _more_sources(model, language),
     ]
 
 

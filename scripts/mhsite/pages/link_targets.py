@@ -14,6 +14,7 @@ def anchors(page: Page) -> set[str]:
     found = {heading.value for heading in page.headings} | set(trap_ids(page).values())
     tables = {block.value for block in page.walk() if block.kind == "table"}
     if "glossary" in tables:
+        found.add(glossary.INDEX)
         for group in glossary.groups():
             found |= {group["id"], *(term["id"] for term in group["term"])}
     if "bibliography" in tables:

@@ -134,8 +134,12 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
     """A table for each device, and below it what it was made with.
 
     Of several devices, each has its name above its table, and a chart shows them side by side.
+    ``NAME threads=1 batch=1`` shows only the rows that have these cells, without their columns;
+    the file, which the line below a table links to, has all of them.
     """
-    devices = of_devices(name, len(headings))
+    name, *wanted = name.split()
+    devices = of_devices(name, len(headings) + len(wanted))
+    devices = [(file, with_cells(measured, wanted, file)) for file, measured in devices]
     shown = beside.chart([measured for _, measured in devices], headings, language, cell)
     tables = [shown] if shown else []
     for file, measured in devices:
@@ -168,6 +172,24 @@ def of_devices(name: str, columns: int) -> list[tuple[Path, dict]]:
             why = f"columns and units must be those of {first.parent.name}, {shape(about)}"
             raise SourceError(f"{why}, got {shape(measured)}", file)
     return devices
+
+
+def with_cells(measured: dict, wanted: list[str], file: Path) -> dict:
+    """The rows that have all of these cells, such as ``threads=1``, without these columns."""
+    for cell_wanted in wanted:
+        column, _, value = cell_wanted.partition("=")
+        if column not in measured["columns"]:
+            raise SourceError(f"{cell_wanted}: columns are {measured['columns']}", file)
+        place = measured["columns"].index(column)
+        rows = [row for row in measured["rows"] if str(row[place]) == value]
+        if not rows:
+            raise SourceError(f"no row has {cell_wanted}", file)
+        without = {
+            "columns": [each for each in measured["columns"] if each != column],
+            "rows": [row[:place] + row[place + 1 :] for row in rows],
+        }
+        measured = measured | without
+    return measured
 
 
 def shape(measured: dict) -> list[tuple[str, str]]:

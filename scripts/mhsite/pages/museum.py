@@ -1,4 +1,4 @@
-"""The museum: every silent mistake of the pages, by kind, from the traps where they stand."""
+"""The museum: exhibits by what one sees, and below them every other trap of the pages, by kind."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from html import escape, unescape
 
 from mhsite import words
-from mhsite.pages import bibliography, fragments
-from mhsite.pages.page import Span, read, spans, with_spans
+from mhsite.pages import bibliography, exhibits, fragments, navigation
+from mhsite.pages.page import Span, read, with_spans
 from mhsite.pages.traps import FILE, Trap, kinds, outcome, pair, traps
 from mhsite.stories.source import DOCS, LANGUAGES, SourceError
 
@@ -16,10 +16,6 @@ PAGE = "museum.md"
 DOCTOR = "doctor.md"
 TITLED = re.compile(r"#+ .*\{ #([\w-]+) \}")
 ROW = re.compile(r"\| `([\w-]+)` \|")
-STOP = re.compile(r"(?<=[.!?])\s+(?=\S)|(?<=[。！？])(?![）”])")
-KEPT = re.compile("\0(\\d+)\0")
-COLON = re.compile("[:：]$")
-LONG = {"en": 170, "zh": 75}  # letters of what is said of an entry
 LINKED = re.compile("\\[([^\\[\\]]*)\1")
 SIGNS = {r"\infty": "∞", r"\le": "≤", r"\times": "×", r"\cdot": "·", r"\,": " ", "-": "−"}
 SMALL = re.compile(r"[^\\^{}&]+")  # a formula that needs no typesetting
@@ -28,41 +24,79 @@ THREAD = re.compile(r"https://github\.com/[\w.-]+/([\w.-]+)/(?:issues|pull|discu
 
 
 def html(value: str, language: str, address: Callable[[str], str]) -> str:
-    """What ``<!-- museum KIND -->`` becomes; of ``<!-- museum kinds -->``, links to all of them."""
-    if value == "museum kinds":
-        return _kinds(language)
-    english = traps(LANGUAGES[0])
+    """What ``<!-- museum SIGHT -->`` becomes; of ``others``, a table, and of ``given``, code."""
+    what = value.partition(" ")[2]
+    if what == "given":
+        return f"<pre><code>{escape(exhibits.given(), quote=False)}</code></pre>"
+    if what == "others":
+        return _others(language, address)
+    found = traps(language)
     made = "".join(
-        entry(trap, english[trap.key], kinds()[value.partition(" ")[2]][trap.key], address)
-        for trap in listed(value, language)
+        _exhibit(name, exhibit, found[exhibit["trap"]], address)
+        for name, exhibit in exhibits.of_sight(what).items()
     )
     return f'<div class="mh-museum" data-search-exclude>{made}</div>'
 
 
 def listed(value: str, language: str) -> list[Trap]:
-    """The traps of a kind; of the list of kinds, none."""
-    kind = value.partition(" ")[2]
-    if kind == "kinds":
+    """The traps behind the exhibits of a sight, or all that have no exhibit."""
+    what, found = value.partition(" ")[2], traps(language)
+    if what == "given":
         return []
-    if kind not in kinds():
-        raise SourceError(f"docs/data/museum.toml has no [{kind}]")
-    found = traps(language)
-    if strange := [key for key in kinds()[kind] if key not in found]:
+    if what == "others":
+        keys = [key for entries in others().values() for key in entries]
+    else:
+        keys = [exhibit["trap"] for exhibit in exhibits.of_sight(what).values()]
+    if strange := [key for key in keys if key not in found]:
         raise SourceError(f"no page has the trap {strange[0]}", FILE)
-    return [found[key] for key in kinds()[kind]]
+    return [found[key] for key in keys]
 
 
-def _kinds(language: str) -> str:
-    titles = {h.value: h.title for h in read(DOCS / language / PAGE).headings}
-    links = [
-        f'<a href="#{kind}">{escape(titles[kind])}</a> {len(entries)}'
+def others() -> dict[str, dict[str, dict]]:
+    """The traps that have no exhibit, by kind."""
+    shown = exhibits.traps_shown()
+    return {
+        kind: {key: said for key, said in entries.items() if key not in shown}
         for kind, entries in kinds().items()
-    ]
-    return f'<p class="mh-kinds">{" · ".join(links)}</p>'
+    }
 
 
-def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) -> str:
-    """One mistake: its name, both sides with what came out, the check, where it was seen."""
+def said_of(key: str) -> dict:
+    """What docs/data/museum.toml says of a trap."""
+    for entries in kinds().values():
+        if key in entries:
+            return entries[key]
+    raise SourceError(f"docs/data/museum.toml has no {key}", FILE)
+
+
+def _exhibit(name: str, exhibit: dict, trap: Trap, address: Callable[[str], str]) -> str:
+    language = trap.page.language
+    title, see = (_prose(exhibit[part][language], small=True) for part in ("title", "see"))
+    notes = _notes(trap, said_of(trap.key), address)
+    return (
+        f'<div id="{name}"><p><a href="{_link(trap, address)}">{title}</a>{notes}</p>'
+        f"<p>{see}</p>{exhibits.sides(exhibit, language)}</div>"
+    )
+
+
+def _others(language: str, address: Callable[[str], str]) -> str:
+    """A table with a body for each kind; a row opens to show the chapter's own lines."""
+    found, english = traps(language), traps(LANGUAGES[0])
+    titles = words.of(language, "museum.kinds")
+    bodies = ""
+    for kind, entries in others().items():
+        rows = "".join(_row(found[key], english[key], entries[key], address) for key in entries)
+        head = f'<tr><th colspan="2" scope="rowgroup">{escape(titles[kind])}</th></tr>'
+        bodies += f'<tbody id="{kind}">{head}{rows}</tbody>'
+    return f'<table class="mh-mistakes" data-search-exclude>{bodies}</table>'
+
+
+def _link(trap: Trap, address: Callable[[str], str]) -> str:
+    return fragments.url(trap.page, address) + trap.target.removeprefix(trap.page.name)
+
+
+def _row(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) -> str:
+    """One mistake: its name, which opens both sides and what came out; chapter, check, reports."""
     language = trap.page.language
     code, came = pair(trap), outcome(trap, english)
     names = words.of(language, "museum.sides")
@@ -70,10 +104,11 @@ def entry(trap: Trap, english: Trap, said: dict, address: Callable[[str], str]) 
         _side(name, names[name], code[i], came[i] if i < len(came) else None, language)
         for i, name in enumerate(("wrong", "right"))
     )
-    link = fragments.url(trap.page, address) + trap.target.removeprefix(trap.page.name)
+    chapter = navigation.title(trap.page.name, language)
+    link = f'<a href="{_link(trap, address)}">{escape(chapter)}</a>'
     return (
-        f'<div id="{trap.key.replace(":", "-")}"><p><a href="{link}">{_prose(trap.title)}</a>'
-        f"{_notes(trap, said, address)}</p>{_about(trap)}{sides}</div>"
+        f'<tr id="{trap.key.replace(":", "-")}"><td><details><summary>{_prose(trap.title)}'
+        f"</summary>{sides}</details></td><td>{link}{_notes(trap, said, address)}</td></tr>"
     )
 
 
@@ -100,31 +135,6 @@ def _prose(text: str, *, small: bool = False) -> str:
 
     plain = with_spans(escape(text, quote=False), write)
     return STRONG.sub(r"<em>\1</em>", LINKED.sub(r"\1", plain))
-
-
-def _about(trap: Trap) -> str:
-    """What is wrong, in the trap's own words: its first sentences, up to one that leads to code.
-
-    If that is the very first one, it ends here in a full stop.
-    """
-    language, first = trap.page.language, trap.block.blocks[0]
-    kept: list[str] = []  # a stop within code ends no sentence
-
-    def keep(span: Span) -> str:
-        kept.append(span.text)
-        return f"\0{len(kept) - 1}\0"
-
-    prose = with_spans(first.text, keep) if first.kind == "prose" else ""
-    about: list[str] = []
-    stop = words.of(language, "punctuation.full_stop")
-    for sentence in STOP.split(" ".join(prose.split())):
-        whole = KEPT.sub(lambda match: kept[int(match[1])], sentence).strip()
-        too_long = len("".join(about) + whole) > LONG[language]
-        if about and (too_long or COLON.search(whole) or not all(map(_is_small, spans(whole)))):
-            break
-        about.append(COLON.sub(stop, whole))
-    text = words.of(language, "punctuation.sentence_space").join(filter(None, about))
-    return f"<p>{_prose(text, small=True)}</p>" if text else ""
 
 
 def _is_small(span: Span) -> bool:

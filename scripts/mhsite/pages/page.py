@@ -25,7 +25,7 @@ FENCE = re.compile(r"(?P<bar>`{3,})\s*(?P<value>[\w-]*).*")
 FIGURE = re.compile(r"!\[(?P<title>[^\]]*)\]\((?P<value>[^)\s]+)\)")
 OPEN = re.compile(r"(?P<bar>/{3,}) (?P<value>[\w-]+)(?: \| (?P<title>.*))?")
 API = re.compile(r"::: (?P<value>[\w.]+)")
-TABLE = re.compile(r"<!-- (?P<value>[\w-]+(?: [\w:-]+)?)(?: \| (?P<title>.+))? -->")
+TABLE = re.compile(r"<!-- (?P<value>[\w-]+(?: [\w:-]+)?(?: \w+=\w+)*)(?: \| (?P<title>.+))? -->")
 CARDS = re.compile(r"<!-- cards(?P<value>(?: [\w/-]+)*) -->")
 NEEDS = re.compile(r"<!-- needs (?P<value>[\w/-]+\.md(?: [\w/-]+\.md)*) -->")
 SPAN = re.compile(

@@ -1,40 +1,33 @@
-def right(mha, r):
-    def layer(x):
-        near = torch.ones(x.shape[1], x.shape[1]).bool()
-        return mha(x, mask=near.triu(-(r // 2)).tril(r // 2))
-
-    return layer
+def right(n, share):
+    kept = round(16 * n * (1 - share), 6)
+    return int(kept) + (kept > int(kept))
 
 
-# It reaches as far, but it is a convolution.
-def wrong_convolution(mha, r):
-    return wide(r)()
+# Not a whole number.
+def wrong_exact(n, share):
+    return (1 - share) * 16 * n
 
 
-# r positions on each side.
-def wrong_wide(mha, r):
-    return right(mha, 2 * r + 1)
+# One number too few where the product isn't whole.
+def wrong_down(n, share):
+    return int(round((1 - share) * 16 * n, 6))
 
 
-# Only positions before.
-def wrong_causal(mha, r):
-    def layer(x):
-        i = torch.arange(x.shape[1])
-        back = i[:, None] - i
-        return mha(x, mask=(back >= 0) & (back < r))
-
-    return layer
+# The share that is kept for the share that is lost.
+def wrong_kept(n, share):
+    return math.ceil(share * 16 * n)
 
 
-# Near keys are hidden, by the other convention of masks.
-def wrong_mask(mha, r):
-    def layer(x):
-        i = torch.arange(x.shape[1])
-        return mha(x, mask=((i[:, None] - i).abs() > r // 2) | (i[:, None] == i))
-
-    return layer
+# Numbers of a single token.
+def wrong_token(n, share):
+    return math.ceil((1 - share) * 16)
 
 
-# All positions are seen.
-def wrong_all(mha, r):
-    return mha
+# It keeps everything, which is more than asked for.
+def wrong_all(n, share):
+    return 16 * n
+
+
+# Tokens, not numbers.
+def wrong_tokens(n, share):
+    return math.ceil((1 - share) * n)

@@ -11,8 +11,8 @@
   (of measurements, with `devices` beside each other), `runs` (what was trained beforehand).
 - `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference.
 - `claims`: the conclusions of the pages, what they stand on and what became of them.
-- `museum`: every silent mistake of the pages; `traps` reads them; `exhibits`: forty of them, by what
-  one sees.
+- `museum`: every silent mistake of the pages; `traps` reads them; `exhibits`: forty, by what one
+  sees.
 - `calculator`: its form, and the known models for its script.
 - `notices`: how the stories ran here; `release`: which state of the project a site is.
 """

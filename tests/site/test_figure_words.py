@@ -24,10 +24,10 @@ PARTS = {
 }
 # Words that are names: the course's sentence, a story's own words.
 NAMES = {
-    "en": r"(?i:black cats|brown sheep|\*black\*|black, cats|black: v)|brings dark"
+    "en": r"\*dark\*|(?i:black cats|brown sheep|\*black\*|black, cats|black: v)|brings dark"
     r"|\b(?:of|to|from|and) black(?=[ ,.;:](?! ?(?:line|dot|cell|bar|band|frame|arrow|point)))"
     r"|of black(?= points (?:to the )?right)",
-    "zh": r"“黑”|黑猫|棕羊|蓝蛙|把黑色|猫到黑|黑、猫|黑和猫|白发|青山",
+    "zh": r"“黑”|“黑色”|黑猫|棕羊|蓝蛙|把黑色|猫到黑|黑、猫|黑和猫|白发|青山",
 }
 # Pages whose pictures have a background of their own, white in both themes.
 PHOTOGRAPHS = {"image-maps.md"}

@@ -66,7 +66,7 @@ def test_pixtral_gives_rows_and_columns_alternate_frequencies(page):
 
 def test_places_of_text_and_images_are_those_of_the_library(page):
     names = {"torch": torch, "table": lambda *_, **__: ""}
-    exec(shown_section("image-positions.pycon:sequence").code, names)
+    exec(shown_section("image-positions.pycon:sequence-rows").code, names)
     kind = library("qwen2_vl").Qwen2VLModel
     model = kind.__new__(kind)
     torch.nn.Module.__init__(model)

@@ -94,6 +94,38 @@ def attends(page):
     return page.locator("[data-widget], .mh-figure + *, table").all_inner_texts()
 
 
+def thickens(page):
+    widget = page.locator("[data-widget=drag-weights]")
+    widget.locator(".mh-line").first.wait_for()
+    widget.get_by_role("button").last.click()
+    return widget.inner_text()
+
+
+def nears(page):
+    widget = page.locator("[data-widget=two-answers]")
+    widget.get_by_role("slider").press("End")
+    return widget.inner_text()
+
+
+def switches(page):
+    widget = page.locator("[data-widget=output-matrix]")
+    widget.locator("td[tabindex='0']").press("Enter")
+    return widget.inner_text()
+
+
+def takes_away(page):
+    widget = page.locator("[data-widget=residual]")
+    widget.locator(".mh-layers button").nth(1).click()
+    return widget.inner_text()
+
+
+def looks(page):
+    widget = page.locator("[data-widget=exhibits]")
+    widget.get_by_role("button").nth(1).click()
+    widget.locator("input").fill("softmax")
+    return [widget.inner_text(), page.evaluate("location.search")]
+
+
 def calculates(page):
     page.select_option("[name=model]", "llama-3.1-70b")
     page.locator(".mh-calculator [name=tokens]").fill("64k")
@@ -142,9 +174,14 @@ def browses(page):
 
 USES = {
     "index.md": continues,
+    "why-attention.md": thickens,
     "attention.md": attends,
+    "why-heads.md": nears,
+    "multi-head.md": switches,
     "shapes.md": traces,
     "build-and-train.md": drags,
+    "block.md": takes_away,
+    "museum.md": looks,
     "calculator.md": calculates,
     "online-softmax.md": steps,
     "known-models.md": filters,

@@ -19,7 +19,7 @@ def wrong_late(lead):
 
 # The lead itself is no number of keys.
 def wrong_scale(lead):
-    return math.floor(lead) + 2
+    return math.ceil(lead) + 3
 
 
 # The same for every lead.

@@ -1,6 +1,6 @@
 """What a reader sees before scrolling: the answer with its number, and a picture.
 
-No table hides a column on a laptop.
+No table that isn't folded away hides a column on a laptop.
 """
 
 import re

@@ -27,6 +27,7 @@ from mhsite.stories.source import LANGUAGES
 from playwright.sync_api import Error, TimeoutError
 
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 360, "height": 740}
+OPEN_TABLES = ":is(.mh-scroll, .md-typeset__scrollwrap):has(table):not(details *)"
 LAPTOP = {"width": 1280, "height": 800}
 TABLET = {"width": 481, "height": 740}  # the narrowest on which long lines scroll: site.css
 AT_REST = "async () => { await document.fonts.ready; await new Promise(requestIdleCallback) }"
@@ -39,8 +40,8 @@ SIDEWAYS = """() => document.documentElement.scrollWidth > innerWidth &&
     [...document.querySelectorAll('body *')]
         .filter(each => each.getBoundingClientRect().right > innerWidth)
         .map(each => each.outerHTML.slice(0, 120)).slice(0, 5)"""
-# Where the first picture stands, or what a page has to be touched; what is said before it, links
-# aside. A mark of a heading is no picture.
+# Where the first picture stands, or what a page has to be touched; what is said and printed before
+# it, citations aside. A mark of a heading is no picture.
 FIRST = """() => {
     const article = document.querySelector('article')
     const box = each => each.getBoundingClientRect()
@@ -48,12 +49,13 @@ FIRST = """() => {
     const pictures = [...article.querySelectorAll(seen)]
     const first = pictures.find(each => box(each).height > 80 && box(each).width > 150)
     const title = article.querySelector('h1')
-    const texts = [...article.querySelectorAll(':scope > :is(p:not(.mh-about), ul, ol)')]
+    const prose = ':scope > :is(p:not(.mh-about), ul, ol), .mh-output'
+    const texts = [...article.querySelectorAll(prose)]
     const said = texts.filter(each => first &&
         title.compareDocumentPosition(each) & each.compareDocumentPosition(first) & 4)
     const words = said.map(each => {
         const copy = each.cloneNode(true)
-        copy.querySelectorAll('a').forEach(link => link.remove())
+        copy.querySelectorAll('a[href*=bibliography]').forEach(link => link.remove())
         return copy.textContent
     })
     return { top: first ? Math.round(box(first).top + scrollY) : null,
@@ -195,7 +197,7 @@ def on_a_phone(page):
 def on_a_desk(page):
     """What its copy buttons give, and what is said of the cells of its tables and maps."""
     page.set_viewport_size(LAPTOP)
-    hidden = page.evaluate(SCROLLING, ":is(.mh-scroll, .md-typeset__scrollwrap):has(table)")
+    hidden = page.evaluate(SCROLLING, OPEN_TABLES)
     page.set_viewport_size(DESK)
     with contextlib.suppress(TimeoutError):  # a button that is missing copies nothing
         page.wait_for_function(ALL_THERE, arg=[BUTTON, "section.language-python pre > code"])

@@ -339,7 +339,7 @@ values = [[float(x) for x in column] for column in zip(*rows, strict=True)]
 for ax, column, title in zip(axes, values, columns, strict=True):
     ax.axvline(0, color="gray", lw=1)
     ax.plot(column, range(len(heads)), "o", color=HEAD_COLORS[0])
-    ax.set_title(title.replace(", ", ",\n"), fontsize=10)
+    ax.set_xlabel(title.replace(", ", ",\n"), fontsize=10)
 axes[2].axvspan(least, most, color="gray", alpha=0.35)
 axes[0].set_yticks(range(len(heads)), heads)
 axes[0].invert_yaxis()

@@ -163,7 +163,7 @@ class Caught(OwnMasks):
         heads = heads or 1
         told = number(layer, "num_key_value_heads", "num_kv_heads")
         dim = dim or number(layer, "head_dim", "attention_head_size", "key_value_proj_dim", "d_kv")
-        dim = dim or max(1, self.width // heads)
+        dim = dim or self._width_of_queries() // heads or max(1, self.width // heads)
         self.how = {
             "embed_dim": self.width,
             "num_heads": heads,
@@ -185,6 +185,12 @@ class Caught(OwnMasks):
         self.is_odd = 0 < self.call.keys < (self.keys or self.length)
         self._measure()
 
+    def _width_of_queries(self) -> int:
+        """What the projection of the queries makes of a token, for all heads, or 0."""
+        linears = ((n, m) for n, m in self.layer.named_children() if isinstance(m, nn.Linear))
+        found = [m.out_features for n, m in linears if n in ("to_q", "q_proj", "query", "q")]
+        return found[0] if found else 0
+
     def _measure(self) -> None:
         """What the layer does in the call that its model makes: its shape, and what it sees."""
         like = self.call.given[self.tokens[0]]
@@ -205,6 +211,14 @@ class Caught(OwnMasks):
         if memory and not torch.equal(one[:, 1:], two[:, 1:]):
             raise Skip("its queries are keys as well, beside its memory")
         is_causal = self.length > 1 and torch.equal(one[:, :-1], two[:, :-1])
+        # Its keys are no tokens of its own, or it was given none: who sees whom isn't known.
+        if is_causal and not memory and self.call.keys != self.length:
+            other, alone = x.clone(), torch.ones(self.batch, self.length, dtype=torch.bool)
+            other[0, 0] += 1
+            alone[0, 0] = False
+            with torch.no_grad():
+                if torch.equal(one[alone], self(other)[alone]):
+                    raise Skip("no output depends on another token, and its keys are none of them")
         self.how["causal"] = is_causal and not memory
         self.how["seen"] = None if memory else self._seen()
         told = getattr(self.layer, "is_causal", None)

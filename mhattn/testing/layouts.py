@@ -100,7 +100,10 @@ def roles(call: Call) -> tuple[list[str], list[str]]:
     same = (n for n, v in floats.items() if v.shape == first.shape)
     tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
     memories = ("key", "value", "memory", "context", "kv", "inputs", *MEMORIES)
-    return tokens, [n for n in floats if n in memories and n not in tokens]
+    found = [n for n in floats if (n in memories or n.startswith("cross_")) and n not in tokens]
+    if wide := [n for n in found if floats[n].shape[-1] != first.shape[-1]]:
+        raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
+    return tokens, found
 
 
 def is_cache(value: Any) -> bool:

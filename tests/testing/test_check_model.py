@@ -435,6 +435,59 @@ def test_what_cannot_be_examined_says_why():
     assert f"not examined: {why}" in str(found)
 
 
+class CrossAttention(nn.Module):
+    """Attention to a memory under a name of its own, or to none at all."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.q_proj = nn.Linear(E, E)
+        self.k_proj, self.v_proj = (nn.Linear(width, E) for _ in range(2))
+
+    def forward(self, x, cross_states=None):
+        if cross_states is None:
+            return x
+        q, k, v = self.q_proj(x), self.k_proj(cross_states), self.v_proj(cross_states)
+        q, k, v = (each.unflatten(-1, (H, -1)).transpose(1, 2) for each in (q, k, v))
+        weights = (q @ k.mT / (E // H) ** 0.5).softmax(-1)
+        return x + (weights @ v).transpose(1, 2).flatten(2)
+
+
+class Reader(nn.Module):
+    """Gives its layer a memory of this width; of width 0: none."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.mixes = nn.MultiheadAttention(E, H, batch_first=True)
+        self.attention, self.width = CrossAttention(width or E), width
+
+    def forward(self, x):
+        x = x + self.mixes(x, x, x)[0]
+        return self.attention(x, x[:, :5, : self.width] if self.width else None)
+
+
+@pytest.mark.parametrize(
+    ("width", "why"),
+    [
+        (8, "its cross_states has another width than its x"),
+        (0, "no output depends on another token, and its keys are none of them"),
+    ],
+)
+def test_a_layer_that_reads_elsewhere_is_not_accused_of_blindness(width, why):
+    found = check_model(Reader(width), torch.randn(2, 7, E))
+    assert found.unexamined == {"attention": why}
+    assert found.ok
+
+
+def test_heads_wider_than_their_share_are_measured():
+    """As in x-transformers, whose three heads of a width of 24 have 64 features each."""
+    library = pytest.importorskip("x_transformers")
+    layer = library.Encoder(dim=E, depth=1, heads=H)
+    model = library.TransformerWrapper(num_tokens=V, max_seq_len=64, attn_layers=layer)
+    [report] = check_model(model, ids()).reports.values()
+    assert any("head_dim=64" in line for line in report.assumed)
+    assert report.ok
+
+
 def test_no_finding_and_no_note_in_either_layout_of_angles():
     for make in (Attention, Neighbours):
         [report] = check_model(Model(make=make), ids()).reports.values()

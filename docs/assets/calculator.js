@@ -146,6 +146,12 @@ export function count(sizes) {
   return { cache_bytes, token_bytes, attention_parameters }
 }
 
+/** Whether somebody changed a number of the device. */
+const isOwn = (sizes, chip) => Object.entries(sizes.device).some(([name, of]) => chip[name] !== of)
+
+/** What a device is called: one whose numbers were changed has no other name. */
+const nameOf = (sizes, chip) => (isOwn(sizes, chip) ? words.your_device : chip.title)
+
 /** Lines of Python that count the same. */
 export function python(sizes, chip) {
   const value = of => (of === null ? "None" : of === true ? "True" : of === false ? "False" : typeof of === "string" ? `"${of}"` : String(of))
@@ -153,7 +159,7 @@ export function python(sizes, chip) {
     .map(([name, size]) => `${name}${sign}${value(size)}`)
   const lines = (parts, indent) => parts.map(part => `${indent}${part},`).join("\n")
   const kinds = sizes.kinds.map(kind => `    kind_cost(\n${lines([value(sizes.embed_dim), ...given(kind)], "        ")}\n    ),`)
-  const own = Object.entries(sizes.device).some(([name, of]) => chip[name] !== of)
+  const own = isOwn(sizes, chip)
   const { embed_dim, vocabulary, tied, tokens, batch, weight_bits, cache_bits, devices, causal, learned_positions } = sizes
   const run = { embed_dim, vocabulary, tied, tokens, batch, weight_bits, cache_bits, devices, causal, learned_positions }
   const device = own ? `replace(known_accelerator("${chip.name}"), ${given(sizes.device).join(", ")})` : `known_accelerator("${chip.name}")`
@@ -180,7 +186,7 @@ function answers(sizes, cost, texts) {
   const found = { cache: [bytes(cost.cache_bytes), filled(words.added, { size: bytes(cost.token_bytes) })] }
   if (!sizes.causal) found.cache = [NONE, ""]
   if (cost.weight_bytes === undefined) return { ...found, memory: [NONE, ""], prompt: [NONE, ""], rate: [NONE, ""] }
-  found.memory = [bytes(cost.weight_bytes + cost.cache_bytes), verdict(sizes, cost, deviceOf(texts.device).title)]
+  found.memory = [bytes(cost.weight_bytes + cost.cache_bytes), verdict(sizes, cost, nameOf(sizes, deviceOf(texts.device)))]
   if (cost.device_bytes > sizes.device.memory) return { ...found, prompt: [NONE, ""], rate: [NONE, ""] }
   found.prompt = both(cost.prompt_nanoseconds, cost.prompts_nanoseconds, time)
   found.rate = !sizes.causal ? [NONE, ""] : [rate(1n, cost.step_nanoseconds),
@@ -236,13 +242,17 @@ function table(sizes, cost) {
 
 const LENGTHS = Array.from({ length: 16 }, (_, i) => 128n * 2n ** BigInt(i))
 
-function charts(sizes) {
+function charts(sizes, { devices }) {
   const costs = LENGTHS.map(tokens => count({ ...sizes, tokens }))
   const per = (cost, flops, i) => Number(flops) / Number(LENGTHS[i] * sizes.batch)
-  const found = [chart(words.chart_bytes, sizes.tokens, bytes, 1024, [
-    { name: words.lines.cache, style: "mh-line-2", values: costs.map(cost => Number(cost.cache_bytes)) },
-    { name: words.lines.weights, style: "mh-line-1", values: costs.map(cost => Number(cost.weight_bytes ?? 0)) },
-  ])]
+  const cache = costs.map(cost => Number(cost.cache_bytes))
+  const weights = costs.map(cost => Number(cost.weight_bytes ?? 0))
+  const room = Number((devices ?? 1n) * sizes.device.memory)
+  const found = [chart(words.chart_bytes, sizes.tokens, bytes, 4, [
+    { name: words.lines.both, style: "mh-line-1", values: cache.map((size, i) => size + weights[i]) },
+    { name: words.lines.cache, style: "mh-line-2", values: cache },
+    { name: words.lines.room, style: "mh-line-room", values: cache.map(() => room) },
+  ], Math.min(room / 64, Math.max(...cache) / 2))]
   if (costs[0].prompt_flops === undefined) return found
   return [chart(words.chart_flops, sizes.tokens, counted, 10, [
     { name: words.lines.scores, style: "mh-line-2", values: costs.map((cost, i) => per(cost, cost.score_flops, i)) },
@@ -257,11 +267,11 @@ const svg = (tag, data, content = []) => {
   return made
 }
 
-/** Lines over lengths, both axes logarithmic; each line is named at its end. */
-function chart(title, tokens, unit, base, lines) {
+/** Lines over lengths, both axes logarithmic; each line is named at its end. Below `least`, nothing is shown. */
+function chart(title, tokens, unit, base, lines, least = 0) {
   const log = value => Math.log(value) / Math.log(base)
   const shown = lines.filter(line => line.values.some(value => value > 0))
-  const logs = shown.flatMap(line => line.values).filter(value => value > 0).map(log)
+  const logs = shown.flatMap(line => line.values).filter(value => value > least).map(log)
   const [low, high] = [Math.floor(Math.min(...logs)), Math.ceil(Math.max(...logs))]
   const [left, right, top, bottom] = [52, 235, 12, 150]
   const x = length => left + ((Math.log2(Number(length)) - 7) / 15) * (right - left)
@@ -282,7 +292,7 @@ function chart(title, tokens, unit, base, lines) {
   const ends = shown.map(line => ({ line, at: y(line.values.at(-1)) })).sort((a, b) => a.at - b.at)
   ends.forEach((end, i) => { if (i && end.at < ends[i - 1].at + 11) end.at = ends[i - 1].at + 11 })
   for (const { line, at } of ends) {
-    const points = line.values.map((value, i) => (value > 0 ? `${x(LENGTHS[i]).toFixed(1)},${y(value).toFixed(1)}` : "")).join(" ")
+    const points = line.values.map((value, i) => (value > 0 && log(value) >= low ? `${x(LENGTHS[i]).toFixed(1)},${y(value).toFixed(1)}` : "")).join(" ")
     parts.push(svg("polyline", { points, class: line.style }))
     parts.push(svg("text", { x: right + 5, y: at + 3, class: line.style }, line.name))
   }
@@ -336,7 +346,7 @@ function show(place) {
   }
   const draw = () => {
     if (!detailsFold.open || shownCost === null) return
-    all.replaceChildren(table(...shownCost), ...charts(shownCost[0]))
+    all.replaceChildren(...charts(...shownCost), table(...shownCost))
   }
   const refuse = (why, texts) => {
     const { name, parts } = why

@@ -231,6 +231,31 @@ def test_devices_stand_side_by_side_in_one_chart(folder, language):
     )
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_columns_of_one_device_are_a_chart(language):
+    """Each number is where the axis says, each column has a mark of its own, no row is left out."""
+    headings = ["kind", "$S$ = 1024", "$S$ = 8192"]
+    asked = "variants-decode threads=1 batch=1 type=bfloat16 chart=nvidia"
+    soup = BeautifulSoup(measured.markdown(asked, headings, language, str), "html.parser")
+    texts = [each.get_text() for each in soup.find_all("text")]
+    assert {"S = 8192", "S = 32768", "MHA", "MLA", "linear"} <= set(texts)
+    assert "H100" in soup.find("figcaption").get_text()
+    ticks = {
+        float(each.get_text().replace(",", "")): float(each["x"])
+        for each in soup.find_all("text", {"text-anchor": "middle"})
+    }
+    (low, left), (high, right) = min(ticks.items()), max(ticks.items())
+    file = next(f for f in measured.files("variants-decode") if "nvidia" in f.parent.name)
+    rows = [r for r in measured.found(file)["rows"] if r[:3] == ["bfloat16", 1, 1]]
+    circles = [float(each["cx"]) for each in soup.find_all("circle")[1:]]  # behind the legend's
+    assert len(circles) == len(rows)
+    for x, row in zip(circles, rows, strict=True):
+        share = math.log(row[4][0] / low) / math.log(high / low)
+        assert x == pytest.approx(left + share * (right - left), abs=0.2)
+    with pytest.raises(SourceError, match="chart=tpu"):
+        measured.markdown(asked.replace("nvidia", "tpu"), headings, language, str)
+
+
 def test_files_of_all_devices_can_be_downloaded(folder):
     first, new = folder / "amd-epyc" / "layers.json", second(folder)
     names = [

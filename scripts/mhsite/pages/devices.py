@@ -1,4 +1,4 @@
-"""What was measured on several devices, side by side in one chart; with one there is none."""
+"""What was measured, as charts: several devices side by side, or the columns of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from mhsite import words
 
 MARKS = ("circle", "rect")  # of the first device, and of the others by turns
 WIDTH, LABEL, LINE = 690, 230, 18  # of the chart, of what its rows are called, of a device in a row
+ROW = 22  # of a row with the columns of one device
 
 
 Say = Callable[[float, str], str]
@@ -56,15 +57,77 @@ def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> 
     return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
 
 
+def columns(measured: dict, headings: list[str], language: str, say: Say) -> str:
+    """The columns with intervals of one device, as SVG: a mark for each in every row, on one axis.
+
+    Args:
+        measured: what its file of a benchmark says.
+        headings: what the page calls its columns.
+        language: one of `LANGUAGES`.
+        say: a number with its unit, as people write it.
+    """
+    rows, units = measured["rows"], measured["units"]
+    timed = [c for c in range(len(headings)) if any(isinstance(row[c], list) for row in rows)]
+    unit = units.get(measured["columns"][timed[0]], "")
+    names = [
+        " · ".join(str(x) for x in row if isinstance(x, (str, int)) and x != "–") for row in rows
+    ]
+    names = [name.replace("`", "") for name in names]
+    ends = [number for row in rows for c in timed if isinstance(row[c], list) for number in row[c]]
+    left = 8 + round(6.7 * max(len(name) for name in names))
+    axis = _Axis(math.log10(min(ends)), math.log10(max(ends)), left, left + 212)
+    lines, x = [], left + 10.0
+    for number, c in enumerate(timed):
+        heading = re.sub(r"[$`]", "", headings[c])
+        lines.append(f'{_shape(number, x, 9)}<text x="{x + 9}" y="13">{escape(heading)}</text>')
+        x += 22 + 6.4 * len(heading)
+    bottom = (len(rows) + 1.5) * ROW
+    ticks = [t for t in _fine_ticks(axis) if min(ends) <= t <= max(ends)]
+    lines += _axis({say(t, unit): axis.place(t) for t in ticks}, ROW, bottom)
+    for number, (name, row) in enumerate(zip(names, rows, strict=True)):
+        y = (number + 1.7) * ROW
+        lines.append(f'<text x="0" y="{y + 4}">{escape(name)}</text>')
+        lines += [
+            _shape(i, axis.place(row[c][0]), y)
+            for i, c in enumerate(timed)
+            if isinstance(row[c], list)
+        ]
+    device = measured["provenance"]["device"]
+    said = words.of(language, "measured.columns", device=device)
+    start = f'<svg class="mh-figure" role="img" aria-label="{escape(said)}" font-size="13" '
+    width, height = left + 230, bottom + ROW
+    size = f'viewBox="0 0 {width} {height}" width="{width}" data-search-exclude>'
+    about = f"<figcaption>{escape(said)}</figcaption>"
+    return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
+
+
+def _fine_ticks(axis: _Axis) -> list[float]:
+    """Powers of ten and what lies between; without what lies between where there are many."""
+    powers = range(math.floor(axis.low), math.ceil(axis.low + axis.span) + 1)
+    steps = (1, 2, 5) if axis.span < 1.2 else (1, 3) if axis.span < 2.2 else (1,)
+    return [step * 10.0**power for power in powers for step in steps]
+
+
+def _shape(number: int, x: float, y: float) -> str:
+    """A mark of its own for each column: colour would be the only sign."""
+    if number == 0:
+        return f'<circle cx="{x}" cy="{y}" r="4.5" fill="currentColor"/>'
+    look = 'fill="none" stroke="currentColor" stroke-width="1.8"'
+    if number == 1:
+        return f'<rect x="{x - 4}" y="{y - 4}" width="8" height="8" {look}/>'
+    return f'<path d="M{x} {y - 5}L{x + 5} {y + 4}H{x - 5}Z" {look}/>'
+
+
 class _Axis:
     """A logarithmic axis beside the labels."""
 
-    def __init__(self, low: float, high: float):
+    def __init__(self, low: float, high: float, left: float = LABEL, right: float = WIDTH - 20):
         self.low, self.span = low, high - low
+        self.left, self.width = left + 10, right - left - 10
 
     def place(self, number: float) -> float:
         share = (math.log10(number) - self.low) / self.span
-        return round(LABEL + 10 + share * (WIDTH - LABEL - 30), 1)
+        return round(self.left + share * self.width, 1)
 
 
 def _work(measured: dict, column: int | None) -> tuple:

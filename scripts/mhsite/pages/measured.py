@@ -135,11 +135,16 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
 
     Of several devices, each has its name above its table, and a chart shows them side by side.
     ``NAME threads=1 batch=1`` shows only the rows that have these cells, without their columns;
-    the file, which the line below a table links to, has all of them.
+    the file, which the line below a table links to, has all of them. ``NAME chart=nvidia`` is no
+    table but a chart of the columns of the device whose folder begins so.
     """
     name, *wanted = name.split()
+    drawn = [each.partition("=")[2] for each in wanted if each.startswith("chart=")]
+    wanted = [each for each in wanted if not each.startswith("chart=")]
     devices = of_devices(name, len(headings) + len(wanted))
     devices = [(file, with_cells(measured, wanted, file)) for file, measured in devices]
+    if drawn:
+        return chart_of(drawn[0], devices, headings, language)
     shown = beside.chart([measured for _, measured in devices], headings, language, cell)
     tables = [shown] if shown else []
     for file, measured in devices:
@@ -151,6 +156,17 @@ def markdown(name: str, headings: list[str], language: str, url: Callable[[str],
         tables.append(table_of(measured, own))
         tables.append(origin(name, measured, language, url(path), code_url(about)))
     return "\n\n".join(tables[1:] if len(tables) == 3 else tables)
+
+
+def chart_of(
+    start: str, devices: list[tuple[Path, dict]], headings: list[str], language: str
+) -> str:
+    """The chart of the device whose folder begins with `start`."""
+    for file, measured in devices:
+        if file.parent.name.startswith(start):
+            own = headings_of(measured["columns"], devices[0][1]["columns"], headings)
+            return beside.columns(measured, own, language, cell)
+    raise SourceError(f"chart={start}: devices are {[f.parent.name for f, _ in devices]}")
 
 
 def of_devices(name: str, columns: int) -> list[tuple[Path, dict]]:

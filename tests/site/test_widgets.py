@@ -277,9 +277,9 @@ GRIDS = {
     "why-heads": (
         "clock arrows both one picture",
         [
+            ("map", "rows, heads"),
             ("score", "Q2, K2, every"),
             ("weight", "X @ W_q, X @ W_k, mask"),
-            ("map", "rows, heads"),
         ],
     ),
 }
@@ -413,8 +413,8 @@ def test_a_figure_is_one_tab_stop_that_arrow_keys_move_in(open_page):
 
 def test_arrow_keys_lead_from_a_map_to_the_next(open_page):
     page = open_page("build-and-train/")
-    page.locator("svg:has([data-grid])").focus()
-    line = page.locator("svg:has([data-grid]) + .mh-cell")
+    page.locator("svg:has([data-grid])").first.focus()
+    line = page.locator("svg:has([data-grid]) + .mh-cell").first
     maps = page.evaluate("[...document.querySelectorAll('[data-grid]')].map(e => e.dataset.grid)")
     first, second, *_ = (json.loads(each)["numbers"][1] for each in maps)
     letters = len(first)

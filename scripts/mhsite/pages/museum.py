@@ -87,7 +87,7 @@ def _others(language: str, address: Callable[[str], str]) -> str:
     for kind, entries in others().items():
         rows = "".join(_row(found[key], english[key], entries[key], address) for key in entries)
         head = f'<tr><th colspan="2" scope="rowgroup">{escape(titles[kind])}</th></tr>'
-        bodies += f'<tbody id="{kind}">{head}{rows}</tbody>'
+        bodies += f'<tbody id="others-{kind}">{head}{rows}</tbody>'
     return f'<table class="mh-mistakes" data-search-exclude>{bodies}</table>'
 
 

@@ -3,6 +3,7 @@
 import copy
 import math
 import os
+import textwrap
 
 import matplotlib.pyplot as plt
 import torch
@@ -467,7 +468,7 @@ reports = [examine(kind) for kind in (Suspect, Mended, Healthy)]
 for kind, report in zip((Suspect, Mended, Healthy), reports, strict=True):
     found = dict.fromkeys(each.check for each in report.findings)
     said = ", ".join(found) or "nothing"
-    print(f"{kind.__name__}: {said}")
+    print(textwrap.fill(f"{kind.__name__}: {said}", 62))
 assert not reports[0].ok
 (only,) = reports[2].findings
 assert only.check == "gradients"

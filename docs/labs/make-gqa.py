@@ -294,7 +294,7 @@ curves = {size: further(models[size]) for size in sizes}
 curves["fresh"] = further(fresh)
 rows, kept_bytes = [], [cache_bytes(models[size], 1) for size in sizes]
 for name, bytes_ in zip(curves, [*kept_bytes, kept_bytes[2]], strict=True):
-    rows.append([bytes_, f"{curves[name][0]:.1f}", f"{curves[name][-1]:.1f}"])
+    rows.append([bytes_, f"{curves[name][0]:.2f}", f"{curves[name][-1]:.2f}"])
 columns = ["bytes a letter", "converted", "trained on"]
 beside = [f"{size} KV heads" for size in sizes]
 print(table(rows, [*beside, "2, drawn anew"], columns))

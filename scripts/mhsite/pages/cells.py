@@ -66,8 +66,8 @@ def shown(section: Section, language: str) -> str:
         parts = results.as_printed(section).cells
         made = (_cell(part, language, grids.get(part.output, "")) for part in parts)
         return _framed(*made)
-    printed = results.printed(section).rstrip("\n") if section.path.parent == LABS else ""
-    return _framed(_code(text(section), taken_away(section.code, language)) + _output(printed))
+    code = _code(text(section), taken_away(section.code, language))
+    return _framed(code + _outputs(results.printed(section) if section.path.parent == LABS else ""))
 
 
 def with_examples(html: str) -> str:
@@ -158,6 +158,15 @@ def _with_short_docstrings(code: str) -> str:
 
 def _tokens(code: str) -> Iterator[tuple[_TokenType, str]]:
     return PythonLexer(stripnl=False, ensurenl=False).get_tokens(code)
+
+
+def _outputs(text: str) -> str:
+    """What a cell of a lab printed, each table in it as a table."""
+    parts, end = [], 0
+    for match in TABLE.finditer(text):
+        parts += [text[end : match.start()], match[0]]
+        end = match.end()
+    return "".join(_output(part.strip("\n")) for part in [*parts, text[end:]])
 
 
 def _output(text: str, grid: str = "") -> str:

@@ -67,6 +67,16 @@ def test_a_printed_table_is_a_table(tmp_path):
     assert len(bare.select("td")) == 4
 
 
+def test_a_lab_shows_each_table_that_a_cell_prints():
+    numbers = table(torch.eye(2), rows=["x", "y"])
+    text = f"before\n{numbers}\n\n{numbers}\nafter\n"
+    made = BeautifulSoup(cells._outputs(text), "html.parser")
+    kinds = [piece["class"][0] for piece in made.find_all(recursive=False)]
+    assert kinds == ["mh-output", "mh-scroll", "mh-scroll", "mh-output"]
+    assert [pre.text for pre in made.select("pre")] == ["before", "after"]
+    assert cells._outputs("") == ""
+
+
 @pytest.mark.parametrize("text", ["| a | b |", "| a |\n| - |\n", "x\n| a |\n|---|\n| 1 |", "a | b"])
 def test_other_outputs_stay_text(tmp_path, text):
     shown = soup(f">>> print(t)\n{text}\n", tmp_path)

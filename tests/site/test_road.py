@@ -64,6 +64,15 @@ def test_each_page_leads_to_three_questions(language, page):
 
 @each_chapter
 @each_language
+def test_where_numbers_come_from_is_folded_away(site, language, page):
+    told = html(site, language, page).select(".mh-measured")
+    marks = [b for b in opened(language, page).walk() if b.value.startswith(("runs ", "claim "))]
+    assert len(told) == len(marks)
+    assert all(each.find_parent("details") for each in told)
+
+
+@each_chapter
+@each_language
 def test_each_page_says_what_it_needs(language, page):
     lines = [block.text for block in opened(language, page).walk() if "<!-- needs" in block.text]
     needed = re.findall(r"[\w/-]+\.md", "".join(lines))

@@ -130,3 +130,10 @@ def contents(page: Page) -> str:
     options = f"    open: {asked}\n    attrs: {{class: {kind}}}\n"
     lines = (f"{'    ' * (len(b.mark) - 2)}- [{b.title}](#{b.value})\n" for b in found)
     return f"/// details | {title}\n{options}\n{''.join(lines)}///\n\n"
+
+
+def origin(block: Block, text: str) -> str:
+    """What a number of the course stands on, folded to one small line; Markdown."""
+    is_claim = block.value.startswith("claim ")
+    title = words.of(block.language, "claims.mark" if is_claim else "runs.where")
+    return f"/// details | {title}\n    attrs: {{class: mh-origin}}\n\n{text}///\n\n"

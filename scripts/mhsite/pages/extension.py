@@ -25,6 +25,7 @@ from mhsite.pages import (
     link_targets,
     links,
     museum,
+    navigation,
     tables,
 )
 from mhsite.pages.page import (
@@ -202,6 +203,8 @@ class Writer:
             return self.alone(museum.html(block.value, self.page.language, self.address))
         text = tables.table(block, self.page.language, self.from_source)
         text = with_spans(text, self.plain_span) + "\n"
+        if block in self.page.blocks and self.page.name in navigation.road(self.page.language):
+            return chapters.origin(block, text)
         if block.value != "models":
             return text
         opened, closed = fragments.models_region(self.page.language, self.address)

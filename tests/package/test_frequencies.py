@@ -168,6 +168,39 @@ def test_pairs_that_do_not_turn_are_partial_rotary_positions():
     torch.testing.assert_close(turned, expected)
 
 
+def test_gpt_neox_and_qwen3_next_pair_inside_the_turned_part_and_gemma4_the_whole_head():
+    """`longer.md` says so: the first two need their features reordered, the third doesn't."""
+    from transformers import Gemma4TextConfig, GPTNeoXConfig, Qwen3NextConfig
+    from transformers.models.gemma4 import modeling_gemma4 as gemma4
+    from transformers.models.gpt_neox import modeling_gpt_neox as gpt_neox
+    from transformers.models.qwen3_next import modeling_qwen3_next as qwen3_next
+
+    sizes = {"hidden_size": 48, "num_attention_heads": 3}
+    places = torch.arange(11)[None]
+    x = torch.randn(2, 3, 11, 16)
+    whole = Rotary(16, frequencies=torch.cat([rotary_frequencies(4), torch.zeros(6)]))
+    order = [0, 1, *range(4, 10), 2, 3, *range(10, 16)]
+    for module, turns in (
+        (gpt_neox, gpt_neox.GPTNeoXRotaryEmbedding(GPTNeoXConfig(**sizes, rotary_pct=0.25))),
+        (
+            qwen3_next,
+            qwen3_next.Qwen3NextRotaryEmbedding(Qwen3NextConfig(**sizes, head_dim=16)),
+        ),
+    ):
+        theirs, _ = module.apply_rotary_pos_emb(x, x, *turns(x, places))
+        ours = whole.rotate(x[..., order])
+        torch.testing.assert_close(ours, theirs[..., order], rtol=1e-4, atol=1e-5)
+        assert (whole.rotate(x) - theirs).abs().max() > 1
+    config = Gemma4TextConfig(**sizes, head_dim=16, global_head_dim=16)
+    turns = gemma4.Gemma4TextRotaryEmbedding(config)
+    cos, sin = turns(x, places, "full_attention")
+    frequencies = turns.full_attention_inv_freq
+    assert (frequencies == 0).sum() == 6
+    theirs = gemma4.apply_rotary_pos_emb(x, cos, sin)
+    ours = Rotary(16, frequencies=frequencies).rotate(x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_frequencies_replace_those_of_the_base():
     x = torch.randn(2, 3, 5, 6, dtype=torch.float64)
     given = Rotary(6, frequencies=rotary_frequencies(6, 37.0))

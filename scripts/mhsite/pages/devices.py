@@ -11,7 +11,7 @@ from mhsite import words
 
 MARKS = ("circle", "rect")  # of the first device, and of the others by turns
 WIDTH, LABEL, LINE = 690, 230, 18  # of the chart, of what its rows are called, of a device in a row
-ROW = 22  # of a row with the columns of one device
+COLUMNS, ROW = 430, 22  # of a chart with the columns of one device, and of a row there
 
 
 Say = Callable[[float, str], str]
@@ -75,12 +75,12 @@ def columns(measured: dict, headings: list[str], language: str, say: Say) -> str
     names = [name.replace("`", "") for name in names]
     ends = [number for row in rows for c in timed if isinstance(row[c], list) for number in row[c]]
     left = 8 + round(6.7 * max(len(name) for name in names))
-    axis = _Axis(math.log10(min(ends)), math.log10(max(ends)), left, left + 212)
-    lines, x = [], left + 10.0
+    axis = _Axis(math.log10(min(ends)), math.log10(max(ends)), left, COLUMNS - 18)
+    lines, x = [], 10.0
     for number, c in enumerate(timed):
         heading = re.sub(r"[$`]", "", headings[c])
         lines.append(f'{_shape(number, x, 9)}<text x="{x + 9}" y="13">{escape(heading)}</text>')
-        x += 22 + 6.4 * len(heading)
+        x += 28 + 8 * len(heading)
     bottom = (len(rows) + 1.5) * ROW
     ticks = [t for t in _fine_ticks(axis) if min(ends) <= t <= max(ends)]
     lines += _axis({say(t, unit): axis.place(t) for t in ticks}, ROW, bottom)
@@ -95,7 +95,7 @@ def columns(measured: dict, headings: list[str], language: str, say: Say) -> str
     device = measured["provenance"]["device"]
     said = words.of(language, "measured.columns", device=device)
     start = f'<svg class="mh-figure" role="img" aria-label="{escape(said)}" font-size="13" '
-    width, height = left + 230, bottom + ROW
+    width, height = COLUMNS, bottom + ROW
     size = f'viewBox="0 0 {width} {height}" width="{width}" data-search-exclude>'
     about = f"<figcaption>{escape(said)}</figcaption>"
     return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"

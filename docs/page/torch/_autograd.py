@@ -132,7 +132,7 @@ def backward(
         if not isinstance(node, Node) and id(node) in found:
             part = found[id(node)]
             if node.grad is None:
-                node.grad = part if create_graph else part.detach().clone()
+                node.grad = part if create_graph else new(part.flat()[:], part.shape, part.dtype)
             else:
                 node.grad = node.grad + part if create_graph else node.grad.detach() + part.detach()
             for hook in getattr(node, "accumulated_hooks", ()):

@@ -225,7 +225,8 @@ def _truncated(number: float, kind: dtype) -> int:
 def clone(x: Tensor, memory_format: Any = None) -> Tensor:
     made = new(None if x._data is None else x.flat()[:], x.shape, x.dtype, x._device)
     if x.ndim > 1 and x._data is not None and not x.is_contiguous() and 0 not in x._strides:
-        made = _kept_order(x) or made  # as torch, a copy of what is dense has its strides
+        ordered = _kept_order(x)  # as torch, a copy of what is dense has its strides
+        made = made if ordered is None else ordered
     return record(made, "Clone", (x,), lambda g: (g,))
 
 
@@ -246,10 +247,8 @@ def where(condition: Tensor, a: Any = None, b: Any = None) -> Any:
     kind = result_type(a, b)
     parts = [x if isinstance(x, Tensor) else tensor(x, dtype=kind) for x in (a, b)]
     shape = broadcast_shapes(condition.shape, *(x.shape for x in parts))
-    first, second = (flat_of(x, shape) for x in parts)
-    chosen = flat_of(condition, shape)
-    numbers = [x if c else y for c, x, y in zip(chosen, first, second, strict=True)]
-    made = new(numbers, shape, kind)
+    first, second = (flat_of(x, shape) if x.ndim else x.item() for x in parts)
+    made = new(_kernels.choose(flat_of(condition, shape), first, second), shape, kind)
     return record(
         made, "Where", (a, b), lambda g: (_fit(where(condition, g, 0.0), a), _fit(where(condition, 0.0, g), b))
     )
@@ -262,8 +261,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = broadcast_shapes(x.shape, mask.shape)
     if x._data is None:
         return new(None, shape, x.dtype, x._device)
-    numbers = [number if hidden else old for old, hidden in zip(flat_of(x, shape), flat_of(mask, shape), strict=True)]
-    made = new(numbers, shape, x.dtype)
+    made = new(_kernels.choose(flat_of(mask, shape), number, flat_of(x, shape)), shape, x.dtype)
     given = value if isinstance(value, Tensor) else None
 
     def back(g: Tensor) -> tuple[Tensor | None, Tensor | None]:

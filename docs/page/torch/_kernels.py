@@ -10,13 +10,14 @@ import math
 import operator
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
-__all__ = ["binary", "matmul_rows", "register", "scalar", "softmax_rows", "unary"]
+__all__ = ["binary", "choose", "matmul_rows", "register", "scalar", "softmax_rows", "strided", "sum_rows", "unary"]
 
 _FAST: dict[str, Callable[..., Any]] = {}
-_KNOWN = {"matmul_rows", "unary", "binary", "scalar", "softmax_rows"}
+_KNOWN = {"matmul_rows", "unary", "binary", "scalar", "softmax_rows", "strided", "choose", "sum_rows"}
 _dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (lambda a, b: sum(map(operator.mul, a, b)))
 
 
@@ -49,6 +50,72 @@ def matmul_rows(a: array, b: array, n: int, k: int, m: int, count: int = 1) -> S
             row = left[i : i + k]
             out += [dot(row, column) for column in columns]
     return out
+
+
+def strided(data: array, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> array:
+    """The numbers of a view, row by row: along each axis as many as its size, its stride apart."""
+    done = _fast("strided", data, shape, strides, start)
+    if done is not None:
+        return done
+    shape, strides = _joined(shape, strides)
+    m, step = shape[-1], strides[-1]
+    starts = _starts(shape[:-1], strides[:-1])
+    if m < 4:
+        inner = range(0, m * step, step) if step else [0] * m
+        return array(data.typecode, [data[start + at + i] for at in starts for i in inner])
+    out = array(data.typecode)
+    if not step:
+        for at in starts:
+            out += data[start + at : start + at + 1] * m
+        return out
+    reach = (m - 1) * step + 1
+    for at in starts:
+        out += data[start + at : start + at + reach : step]
+    return out
+
+
+@lru_cache(256)
+def _starts(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    found = [0]
+    for size, stride in zip(shape, strides, strict=True):
+        steps = [stride * i for i in range(size)]
+        found = [at + step for at in found for step in steps]
+    return found
+
+
+@lru_cache(1024)
+def _joined(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Neighbouring axes that are passed through in one go, as one."""
+    sizes, steps = [1], [0]
+    for size, step in zip(shape, strides, strict=True):
+        if size == 1:
+            continue
+        if sizes[-1] == 1:
+            sizes[-1], steps[-1] = size, step
+        elif steps[-1] == size * step:
+            sizes[-1], steps[-1] = sizes[-1] * size, step
+        else:
+            sizes.append(size)
+            steps.append(step)
+    return tuple(sizes), tuple(steps)
+
+
+def choose(condition: array, a: Any, b: Any) -> Iterable[Any]:
+    """For each place the number of a, or that of b, either of which may be a single number."""
+    done = _fast("choose", condition, a, b)
+    if done is not None:
+        return done
+    if not isinstance(a, array):
+        return [a if c else y for c, y in zip(condition, b if isinstance(b, array) else repeat(b))]
+    if not isinstance(b, array):
+        return [x if c else b for c, x in zip(condition, a)]
+    return [x if c else y for c, x, y in zip(condition, a, b)]
+
+
+def sum_rows(a: array, m: int) -> Sequence[Any]:
+    """The sum of each m numbers."""
+    done = _fast("sum_rows", a, m)
+    return done if done is not None else [sum(a[i : i + m]) for i in range(0, len(a), m)]
 
 
 def softmax_rows(a: array, m: int) -> Sequence[float]:

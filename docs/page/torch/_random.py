@@ -72,9 +72,7 @@ class Generator:
         """Numbers from 0 to 1, without 1."""
         if kind is FLOAT64:
             return [(word & 0x1FFFFFFFFFFFFF) * 2.0**-53 for word in self.wide(n)]
-        bits = {"float16": 11, "bfloat16": 8}.get(kind.name, 24)
-        mask, unit = (1 << bits) - 1, 2.0**-bits
-        return [(word & mask) * unit for word in self.words(n)]
+        return [(word & 0xFFFFFF) * 2.0**-24 for word in self.words(n)]
 
 
 default_generator = Generator()
@@ -110,15 +108,25 @@ def _logarithm(x: list[float]) -> list[float]:
     for factor in _LOG[1:]:
         y = _single([a * m + factor for a, m in zip(y, mantissas, strict=True)])
     y = _single([a * m for a, m in zip(y, mantissas, strict=True)])
-    y = _single([a * b for a, b in zip(y, z, strict=True)]) if not _FUSED else _single([a * b for a, b in zip(y, z, strict=True)])
     small, large = _LN2
-    y = _single([e * small + a for e, a in zip(exponents, y, strict=True)])
+    y = _single([a * b + t for a, b, t in zip(y, z, _single([e * small for e in exponents]), strict=True)])
     y = _single([a - b * 0.5 for a, b in zip(y, z, strict=True)])
     total = _single([m + a for m, a in zip(mantissas, y, strict=True)])
     return _single([e * large + a for e, a in zip(exponents, total, strict=True)])
 
 
-_FUSED = True
+def _fused(a: float, b: float, c: float) -> float:
+    """a * b + c, rounded once, as processors do it where Python before 3.13 cannot."""
+    product, high = a * b, 134217729.0
+    a1 = a * high - (a * high - a)
+    b1 = b * high - (b * high - b)
+    below = ((a1 * b1 - product) + a1 * (b - b1) + (a - a1) * b1) + (a - a1) * (b - b1)
+    total = product + c
+    part = total - product
+    return total + ((product - (total - part)) + (c - part) + below)
+
+
+_fma: Any = getattr(math, "fma", _fused)
 
 
 def _floats(*values: float) -> tuple[float, ...]:
@@ -153,8 +161,7 @@ def _turned(x: list[float]) -> tuple[list[float], list[float]]:
     for factor in _COS[1:]:
         cosine = _single([a * b + factor for a, b in zip(cosine, z, strict=True)])
     cosine = _single([a * b for a, b in zip(cosine, z, strict=True)])
-    cosine = _single([a * b for a, b in zip(cosine, z, strict=True)])
-    cosine = _single([a - b * 0.5 for a, b in zip(cosine, z, strict=True)])
+    cosine = _single([a * b - b * 0.5 for a, b in zip(cosine, z, strict=True)])
     cosine = _single([a + 1 for a in cosine])
     sine = [_SIN[0]] * len(x)
     for factor in _SIN[1:]:
@@ -183,7 +190,9 @@ def _blocks(shares: list[float], mean: float, std: float, kind: dtype) -> list[f
     else:
         radii = [math.sqrt(-2 * math.log(share)) for share in first]
         angles = [2 * math.pi * share for share in second]
-        ups = [[r * wave(a) * std + mean for r, a in zip(radii, angles, strict=True)] for wave in (math.cos, math.sin)]
+        ups = [[r * wave(a) for r, a in zip(radii, angles, strict=True)] for wave in (math.cos, math.sin)]
+        if mean or std != 1:
+            ups = [[_fma(v, std, mean) for v in up] for up in ups]
     out: list[float] = []
     for at in range(0, len(first), 8):
         out += ups[0][at : at + 8]
@@ -195,7 +204,7 @@ def normal(n: int, kind: dtype, generator: Generator | None, mean: float = 0.0, 
     """n normal numbers."""
     source = _of(generator)
     if n < 16:
-        return keep(kind, [_one(source) * std + mean for _ in range(n)])
+        return keep(kind, [_fma(_one(source), std, mean) for _ in range(n)])
     shares = source.shares(n, kind)
     whole = n - n % 16
     out = array(kind.code)
@@ -242,20 +251,15 @@ def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator 
     return x
 
 
-def bernoulli(chances: Sequence[float], generator: Generator | None) -> list[bool]:
-    """Each true with its chance, as for a tensor of chances."""
-    shares = _of(generator).shares(len(chances), FLOAT64)
+def bernoulli(chances: Sequence[float], kind: dtype, generator: Generator | None) -> list[bool]:
+    """Each true with its own chance."""
+    shares = _of(generator).shares(len(chances), kind if kind is FLOAT64 else FLOAT32)
     return [share < chance for share, chance in zip(shares, chances, strict=True)]
 
 
 def kept(n: int, chance: float, generator: Generator | None = None) -> list[bool]:
-    """n times true with one chance: MKL's multiplicative generator, seeded by one word of ours."""
-    state = _of(generator).words(1)[0] % 0x7FFFFFFF or 1
-    found = []
-    for _ in range(n):
-        found.append(state / 0x7FFFFFFF < chance)
-        state = state * 1132489760 % 0x7FFFFFFF
-    return found
+    """n times true with one chance."""
+    return [share < chance for share in _of(generator).shares(n, FLOAT64)]
 
 
 def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
@@ -265,7 +269,7 @@ def exponential_(x: Tensor, lambd: float = 1.0, *, generator: Generator | None =
 def integers(n: int, low: int, high: int, generator: Generator | None) -> list[int]:
     """n integers from low, below high."""
     span = high - low
-    if span >= 1 << 32:
+    if span >= 1 << 28:
         return [word % span + low for word in _of(generator).wide(n)]
     return [word % span + low for word in _of(generator).words(n)]
 
@@ -329,7 +333,7 @@ def normal_of(mean: Any, std: Any = 1.0, size: Any = None, *, generator: Any = N
 def bernoulli_of(x: Tensor, p: float | None = None, *, generator: Any = None) -> Tensor:
     if p is not None:
         return new(map(float, kept(x.numel(), p, generator)), x.shape, x.dtype)
-    return new(map(float, bernoulli(x.flat(), generator)), x.shape, x.dtype)
+    return new(map(float, bernoulli(x.flat(), x.dtype, generator)), x.shape, x.dtype)
 
 
 def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:

@@ -86,8 +86,20 @@ def _reduce(
 def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     kind = dtype or (x.dtype if x.dtype.is_floating_point else INT64)
     x = cast(x, kind) if kind.is_floating_point else x
-    made, dims = _reduce(x, dim, keepdim, _total, kind)
+    dims = dims_of(dim, x.ndim)
+    if x._data is not None and x.numel() and sorted(dims) == list(range(x.ndim - len(dims), x.ndim)):
+        numbers = _kernels.sum_rows(x.flat(), math.prod(x.shape[d] for d in dims))
+        made = new(numbers, _shape(x, dims, keepdim), kind)
+    elif x._data is not None and x.numel() and sorted(dims) == list(range(len(dims))):  # of rows: all rows added
+        made = new(_added(x.flat(), x.numel() // math.prod(x.shape[d] for d in dims)), _shape(x, dims, keepdim), kind)
+    else:
+        made, dims = _reduce(x, dims, keepdim, _total, kind)
     return record(made, "Sum", (x,), lambda g: (_wide(g, x, dims, keepdim),))
+
+
+def _added(flat: array, inner: int) -> list[Any]:
+    """The sum of rows, number by number."""
+    return [_total(flat[j::inner]) for j in range(inner)]
 
 
 _total = __builtins__["sum"] if isinstance(__builtins__, dict) else __builtins__.sum

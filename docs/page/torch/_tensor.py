@@ -7,10 +7,9 @@ import math
 from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
-from torch import _state
+from torch import _kernels, _state
 from torch._dtypes import BOOL, FLOAT32, INT64, default, dtype, keep
 
 __all__ = ["Size", "Tensor", "contiguous_strides", "new", "positions", "tensor", "view_of"]
@@ -54,11 +53,6 @@ def positions(shape: Sequence[int], strides: Sequence[int], start: int = 0) -> l
         steps = [stride * i for i in range(size)]
         found = [at + step for at in found for step in steps]
     return found
-
-
-@lru_cache(256)
-def _getter(shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    return itemgetter(*positions(shape, strides))
 
 
 class Tensor:
@@ -167,15 +161,9 @@ class Tensor:
             if count == len(data):
                 return data
             return data[self._offset : self._offset + count]
-        if self._offset:
-            data = data[self._offset :]
         if count == 0:
             return array(self.dtype.code)
-        if count == 1:
-            return data[:1]
-        if count > 200_000:  # so many places are not kept
-            return array(self.dtype.code, [data[i] for i in positions(self.shape, self._strides)])
-        return array(self.dtype.code, _getter(self.shape, self._strides)(data))
+        return _kernels.strided(data, tuple(self.shape), self._strides, self._offset)
 
     def write(self, numbers: Iterable[Any]) -> None:
         """Put numbers of its own type, row by row, into its memory."""

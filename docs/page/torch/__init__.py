@@ -60,6 +60,14 @@ def get_num_threads() -> Any:
     return 1
 
 
+def get_default_device() -> Any:
+    return _state.device_of() or _state.CPU
+
+
+def is_autocast_enabled(device_type: Any = "cpu") -> Any:
+    return _state.cast_to[0] is not None
+
+
 def is_tensor(x: object) -> Any:
     return isinstance(x, Tensor)
 
@@ -122,7 +130,6 @@ class iinfo:
 
 
 _finder.install()
-_HOLD = {"nn", "optim", "testing", "autograd", "random", "linalg", "special", "func", "utils", "overrides", "backends", "cuda"}
 
 
 def load(f: Any, map_location: Any = None, weights_only: Any = None, **_: Any) -> Any:
@@ -140,9 +147,20 @@ def save(obj: Any, f: Any, **_: Any) -> None:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'torch' has no attribute {name!r}")
+    if name in ("vmap", "autocast"):
+        return getattr(_importlib.import_module("torch.func" if name == "vmap" else "torch.amp"), name)
     if _finder.known(f"torch.{name}"):
         return _importlib.import_module(f"torch.{name}")
+    if name in _TYPES:
+        return _finder.placeholder(name)
     raise _state.lacking(name)
+
+
+# Asked for in annotations and with isinstance; nothing is ever one of them.
+_TYPES = (
+    "SymInt SymFloat SymBool ScriptModule Stream Event Storage UntypedStorage TypedStorage layout memory_format FloatTensor "
+    "LongTensor BoolTensor DoubleTensor HalfTensor IntTensor ByteTensor"
+).split()
 
 
 from torch import nn, optim, autograd, random  # noqa: E402

@@ -6,6 +6,7 @@ So `mhattn` is imported as it is: what it takes from such a module fails when it
 import importlib.abc
 import importlib.machinery
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -80,6 +81,9 @@ def known(name: str) -> bool:
     if name in sys.modules:
         return True
     parts = name.split(".")
+    own = Path(__file__).parent.joinpath(*parts[1:])
+    if own.is_dir() or own.with_suffix(".py").is_file():
+        return True
     if parts[0] != "torch" or len(parts) < 2:
         return False
     if parts[1] in LACKING:

@@ -200,8 +200,16 @@ def _corrcoef(input: Tensor) -> Tensor:
     return both / size[:, None] / size[None]
 
 
+def _atleast(least: int) -> Callable[..., Any]:
+    def function(*tensors: Tensor) -> Any:
+        found = [x if x.ndim >= least else x[(None,) * (least - x.ndim) + (...,)] for x in tensors]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return function
+
+
 FUNCTIONS |= {
-    "baddbmm": _baddbmm, "addmm": _baddbmm, "masked_select": _masked_select, "scatter_add": _scatter_add, "index_copy": _index_copy,
+    "atleast_1d": _atleast(1), "atleast_2d": _atleast(2), "baddbmm": _baddbmm, "addmm": _baddbmm, "masked_select": _masked_select, "scatter_add": _scatter_add, "index_copy": _index_copy,
     "index_fill": _index_fill, "var_mean": _var_mean, "aminmax": _aminmax, "addcmul": _addcmul, "addcdiv": _addcdiv,
     "count_nonzero": _count_nonzero, "nan_to_num": _nan_to_num, "corrcoef": _corrcoef,
     "std_mean": lambda x, dim=None, **k: (_reductions.std(x, dim, **k), _reductions.mean(x, dim, k.get("keepdim", False))),
@@ -411,6 +419,7 @@ Tensor.where = lambda self, condition, other: _elementwise.where(condition, self
 Tensor.T = property(lambda x: _shapes.permute(x, list(range(x.ndim))[::-1]) if x.ndim != 2 else _shapes.t(x))  # type: ignore[attr-defined]
 Tensor.mT = property(_shapes.mT)  # type: ignore[attr-defined]
 Tensor.H = Tensor.mH = property(_shapes.mT)  # type: ignore[attr-defined]
+Tensor.is_cpu = property(lambda x: x._data is not None)  # type: ignore[attr-defined]
 Tensor.real = property(lambda x: x)  # type: ignore[attr-defined]
 
 

@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from torch import _kernels
+from torch import _kernels, _state
 from torch._autograd import record
 from torch._dtypes import dtype, promote_types
+from torch._elementwise import cast
 from torch._shapes import broadcast_shapes, expand, permute, reshape, sum_to, transpose
 from torch._tensor import Tensor, new
 
@@ -22,6 +23,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         raise RuntimeError(
             f"both arguments to matmul need to be at least 1D, but they are {a.ndim}D and {b.ndim}D"
         )
+    if _state.cast_to[0] is not None:
+        a, b = cast(a, _state.cast_to[0]), cast(b, _state.cast_to[0])
     if a.dtype is not b.dtype:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {_plain(a.dtype)} != {_plain(b.dtype)}"
@@ -59,6 +62,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     shape = (*lead, n, m)
     kind = promote_types(a.dtype, b.dtype)
+    _state.flops[0] += 2 * math.prod(shape) * k
     if a._data is None or b._data is None:
         return new(None, shape, kind, a._device or b._device)
     if b.ndim == 2 and a.ndim > 2:  # one matrix for all: a single product
@@ -106,7 +110,7 @@ def _complain(a: Tensor, b: Tensor) -> None:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    if x.dtype is not weight.dtype:
+    if x.dtype is not weight.dtype and _state.cast_to[0] is None:
         raise RuntimeError(
             f"mat1 and mat2 must have the same dtype, but got {_plain(x.dtype).capitalize()} and "
             f"{_plain(weight.dtype).capitalize()}"

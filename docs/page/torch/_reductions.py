@@ -295,7 +295,12 @@ def _along(x: Tensor, dim: int, function: Callable[[array], Any], kind: dtype, s
     return made if at == x.ndim - 1 else permute(made, [*range(at), x.ndim - 1, *range(at, x.ndim - 1)]).contiguous()
 
 
-def softmax(x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
+def softmax(
+    x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    if out is not None:
+        out.write(softmax(x.detach(), dim, dtype=dtype).flat())
+        return out
     x = x if dtype is None else cast(x, dtype)
     if not x.dtype.is_floating_point:
         raise RuntimeError(f'"softmax_lastdim_kernel_impl" not implemented for {x.dtype.name.capitalize()!r}')

@@ -6,6 +6,8 @@ __all__ = ["CPU", "Lacking", "device", "device_of", "grad", "lacking"]
 
 grad = [True]
 inference = [False]
+cast_to: list[Any] = [None]  # the type of products inside `autocast`
+flops = [0]  # of all products so far
 DEVICES: list[Any] = []
 
 

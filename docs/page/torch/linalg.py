@@ -3,18 +3,18 @@
 from typing import Any
 
 from torch import _state
+from torch._dtypes import INT64
 from torch._reductions import norm
-from torch._tensor import Tensor
+from torch._shapes import cat, stack
+from torch._tensor import Tensor, new
 
 
 def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
     return norm(x, ord, dim, keepdim, dtype)
 
 
-def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = None) -> Tensor:
-    from torch._tensor import new
-    from torch._dtypes import INT64
-
+def matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None) -> Tensor:
+    atol = atol if tol is None else tol
     m, n = A.shape[-2:]
     flat = A.flat().tolist()
     eps = 2.0**-52 if A.dtype.code == "d" else 2.0**-23
@@ -24,6 +24,57 @@ def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = No
         cut = max(atol or 0.0, (max(m, n) * eps if rtol is None and not atol else rtol or 0.0) * max(sizes))
         ranks.append(sum(size > cut for size in sizes))
     return new(ranks, A.shape[:-2], INT64)
+
+
+def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+    """X of A X = B, row after row."""
+    if not left:
+        return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
+    n = A.shape[-1]
+    rows: list[Any] = [None] * n
+    for i in reversed(range(n)) if upper else range(n):
+        x = B[..., i : i + 1, :]
+        for j in range(i + 1, n) if upper else range(i):
+            x = x - A[..., i : i + 1, j : j + 1] * rows[j]
+        rows[i] = x if unitriangular else x / A[..., i : i + 1, i : i + 1]
+    return cat(rows, -2)
+
+
+def solve(A: Tensor, B: Tensor) -> Tensor:
+    """X of A X = B, for one matrix, by Gauss."""
+    if A.ndim != 2:
+        raise _state.lacking("linalg.solve of a batch")
+    single = B.ndim == 1
+    right = [[x] for x in B.tolist()] if single else B.tolist()
+    rows = [own + other for own, other in zip(A.tolist(), right, strict=True)]
+    n = len(rows)
+    for i in range(n):
+        best = max(range(i, n), key=lambda r: abs(rows[r][i]))
+        rows[i], rows[best] = rows[best], rows[i]
+        if not rows[i][i]:
+            raise RuntimeError("linalg.solve: The solver failed because the input matrix is singular.")
+        for r in range(n):
+            if r != i and rows[r][i]:
+                factor = rows[r][i] / rows[i][i]
+                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[i], strict=True)]
+    flat = [x / row[i] for i, row in enumerate(rows) for x in row[n:]]
+    return new(flat, B.shape, A.dtype)
+
+
+def inv(A: Tensor) -> Tensor:
+    from torch._factories import eye
+
+    return solve(A, eye(A.shape[-1], dtype=A.dtype))
+
+
+def pinv(A: Tensor, **_: Any) -> Tensor:
+    """Of one matrix of full rank."""
+    if A.ndim > 2:
+        return stack([pinv(each) for each in A])
+    wide = A.double()
+    tall = A.shape[0] >= A.shape[1]
+    made = solve(wide.T @ wide, wide.T) if tall else solve(wide @ wide.T, wide).T
+    return made.to(A.dtype)
 
 
 def singular(rows: list[list[float]]) -> list[float]:
@@ -52,8 +103,6 @@ def singular(rows: list[list[float]]) -> list[float]:
 
 
 def svdvals(A: Tensor) -> Tensor:
-    from torch._tensor import new
-
     if A.ndim != 2:
         raise _state.lacking("linalg.svdvals of a batch")
     return new(singular(A.tolist()), (min(A.shape),), A.dtype)

@@ -12,6 +12,7 @@ from torch._factories import full, ones
 from torch._tensor import Tensor, new
 
 linear = _products.linear
+KERNELS: list[Any] = [None]  # which of torch's kernels may compute attention; None: any
 softmax = _reductions.softmax
 log_softmax = _reductions.log_softmax
 
@@ -240,6 +241,10 @@ def scaled_dot_product_attention(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
             f"{_name(query)} key.dtype: {_name(key)} and value.dtype: {_name(value)} instead."
         )
+    if KERNELS[0] is not None and not KERNELS[0] & {0, 1}:
+        raise RuntimeError("No available kernel. Aborting execution.")
+    if _state.cast_to[0] is not None:
+        query, key, value = (x.to(_state.cast_to[0]) for x in (query, key, value))
     kind = query.dtype
     if kind.shorten:  # as the kernel: 32 bits inside
         query, key, value = query.float(), key.float(), value.float()
@@ -262,9 +267,22 @@ def scaled_dot_product_attention(
         weights = weights.masked_fill(empty, 0.0)
     weights = dropout(weights, dropout_p) if dropout_p else weights
     made = _products.matmul(weights, value)
+    if made._node is not None and KERNELS[0] == {1}:
+        made._node.back = _once_only(made._node.back)
     if made._node is not None:
         made._node._name = "ScaledDotProductFlashAttentionForCpuBackward0"
     return made.to(kind)
+
+
+def _once_only(back: Any) -> Any:
+    """The fused kernel's gradient has none of its own."""
+
+    def once(g: Tensor) -> Any:
+        if _state.grad[0]:
+            raise RuntimeError("derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented")
+        return back(g)
+
+    return once
 
 
 def _name(x: Tensor) -> str:

@@ -79,7 +79,7 @@ class Drawing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, name, path=None, target=None):
         first = name.partition(".")[0]
-        if first == "numpy":
+        if first == "numpy" and "--real" not in sys.argv:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return importlib.machinery.ModuleSpec(name, self, is_package=True) if first == "matplotlib" else None
 
@@ -190,7 +190,8 @@ def main():
     if fast:
         import numpy  # noqa: F401  before the finder says that there is none
     warnings.simplefilter("error" if "--strict" in sys.argv else "default")
-    sys.path[:] = [str(PAGE), str(ROOT), *(each for each in sys.path if each != str(Path(__file__).parent))]
+    own = [] if "--real" in sys.argv else [str(PAGE)]
+    sys.path[:] = [*own, str(ROOT), *(each for each in sys.path if each != str(Path(__file__).parent))]
     sys.meta_path.insert(0, Drawing())
     sys.modules["mhattn.show.plots"] = plots()
     if fast:

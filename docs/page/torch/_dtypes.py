@@ -96,6 +96,8 @@ def keep(kind: dtype, numbers: Iterable[Any], cast: bool = False) -> array:
             return array("B", map(bool, numbers))
         if not kind.is_floating_point:
             numbers = map(int, numbers)
+    if kind.code not in "fd" and not isinstance(numbers, (array, list, range)):
+        numbers = list(numbers)  # it may be gone through twice
     try:
         found = numbers if isinstance(numbers, array) and numbers.typecode == kind.code else array(kind.code, numbers)
     except OverflowError:  # integers go round, as in C

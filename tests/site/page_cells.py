@@ -1,7 +1,7 @@
 """Runs the statements of a page as a reader's page would: with the stand-in for torch first in the path, without NumPy.
 
-A program of its own, which `test_page_torch.py` starts. It reads a list of cells, ``[name, source]``, as JSON from standard input
-and writes what each printed, or the error, and its seconds. Drawing is taken and forgotten: what stands in for matplotlib in
+A program of its own, which `test_page_torch.py` starts. It reads lists of cells, ``[name, source, mode]``, as lines of JSON
+and writes what each cell printed, its error and its seconds. Drawing is taken and forgotten: what stands in for matplotlib in
 the site has tests of its own.
 """
 
@@ -12,7 +12,6 @@ import io
 import json
 import sys
 import time
-import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import ModuleType
@@ -68,6 +67,13 @@ class Undrawn:
         return 0.0
 
 
+def anything(name):
+    """What a module of matplotlib has under a name."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return Undrawn()
+
+
 def subplots(rows=1, columns=1, *_, **named):
     """A figure and as many Axes as are asked for."""
     rows, columns = named.get("nrows", rows), named.get("ncols", columns)
@@ -86,7 +92,7 @@ class Drawing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def create_module(self, spec):
         module = ModuleType(spec.name)
         module.__path__, module.subplots = [], subplots
-        module.__getattr__ = lambda name: Undrawn()
+        module.__getattr__ = anything
         return module
 
     def exec_module(self, module):
@@ -186,18 +192,18 @@ def register():
 
 
 def main():
-    fast = "--fast" in sys.argv
+    """Lists of cells, one a line, each in names of its own."""
+    real, fast = "--real" in sys.argv, "--fast" in sys.argv
     if fast:
         import numpy  # noqa: F401  before the finder says that there is none
-    warnings.simplefilter("error" if "--strict" in sys.argv else "default")
-    own = [] if "--real" in sys.argv else [str(PAGE)]
+    own = [] if real else [str(PAGE)]
     sys.path[:] = [*own, str(ROOT), *(each for each in sys.path if each != str(Path(__file__).parent))]
     sys.meta_path.insert(0, Drawing())
     sys.modules["mhattn.show.plots"] = plots()
     if fast:
         register()
-    cells = json.load(sys.stdin)
-    print(json.dumps(run(cells)), file=sys.__stdout__)
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,389 @@
+"""The stand-in for torch that runs in a reader's page prints what torch prints: on the pages, on random programs, from random seeds."""
+
+import ast
+import contextlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mhsite.stories.source import ROOT, sections
+
+CELLS = Path(__file__).parent / "page_cells.py"
+
+# What pages print otherwise, or not at all, in a page: story:section, and why.
+LACKS = {
+    "questions:flex-attention": "masks of blocks are compiled by torch",
+    "questions:bfloat16": "torch's kernel rounds blocks of keys to 16 bits on the way, the stand-in only the result",
+    "questions:graphs": "torch.compile",
+    "questions:recompiles": "torch.compile",
+    "questions:profile": "torch's profiler",
+}
+ROAD = ["why-attention", "attention", "masks", "why-heads", "multi-head", "shapes", "block", "build-and-train"]
+
+
+class Page:
+    """A process in which the stand-in is torch, or, to compare, torch itself."""
+
+    def __init__(self, folder, *options):
+        environment = {"MHATTN_FILES": str(folder), "OMP_NUM_THREADS": "1", "PATH": ""}
+        self.process = subprocess.Popen(
+            [sys.executable, str(CELLS), *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            cwd=ROOT,
+            env=environment,
+        )
+
+    def run(self, cells):
+        """What each cell printed, its error, its seconds."""
+        self.process.stdin.write(json.dumps(cells) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@contextlib.contextmanager
+def page(folder, *options):
+    opened = Page(folder, *options)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def statements(story):
+    """The section, the code and what is printed, of each statement of a story."""
+    found = []
+    for section in sections(ROOT / f"docs/stories/{story}.pycon").values():
+        for example in section.examples():
+            found.append((f"{story}:{section.name}", example.source, example.want))
+    return found
+
+
+def differing(told, found):
+    """The sections in which something else was printed, with what it was."""
+    wrong = {}
+    for (name, source, want), (printed, error, _) in zip(told, found, strict=True):
+        if error or printed != want.replace("<BLANKLINE>\n", "\n"):
+            wrong.setdefault(name, f"{source}{error or printed}")
+    return wrong
+
+
+def holds(story, folder, *options):
+    told = statements(story)
+    with page(folder, *options) as opened:
+        found = opened.run([[name, source, "single"] for name, source, _ in told])
+    wrong = differing(told, found)
+    lacks = {name for name in LACKS if name.startswith(f"{story}:")}
+    assert not {name: said for name, said in wrong.items() if name not in lacks}
+    assert lacks == set(wrong), "no longer lacking: take it out of LACKS"
+    return len(told), sum(name in lacks for name, *_ in told)
+
+
+@pytest.mark.parametrize("story", [*ROAD[:6], "by-hand"])
+def test_a_page_prints_what_it_says(story, tmp_path):
+    """In plain Python, as a page without faster loops."""
+    holds(story, tmp_path, *(["--fast"] if story == "attention" else []))
+
+
+@pytest.mark.parametrize("story", ["block", "questions"])
+def test_a_page_prints_what_it_says_with_fast_loops(story, tmp_path):
+    """With NumPy's loops in the places where a page puts those of typed arrays."""
+    count, lacking = holds(story, tmp_path, "--fast")
+    assert lacking <= 0.1 * count
+
+
+def test_the_page_that_trains_prints_what_it_says(tmp_path):
+    holds("build-and-train", tmp_path, "--fast")
+
+
+# Labs: a statement each, compared with what it prints under torch itself
+
+LABS_LACK: dict[str, str] = {}
+
+
+def lab_cells(lab):
+    text = (ROOT / f"docs/labs/{lab}.py").read_text(encoding="utf-8")
+    cells = []
+    for node in ast.parse(text).body:
+        code = ast.Module([node], [])
+        cells.append([f"{lab}:{node.lineno}", ast.unparse(code), "exec"])
+    return cells
+
+
+@pytest.mark.parametrize("lab", sorted(path.stem for path in (ROOT / "docs/labs").glob("*.py")))
+def test_a_lab_prints_what_torch_prints(lab, tmp_path):
+    cells = lab_cells(lab)
+    with page(tmp_path, "--real") as with_torch, page(tmp_path, "--fast") as without:
+        right, found = with_torch.run(cells), without.run(cells)
+    wrong = [
+        f"{name}: {error or printed}"
+        for (name, *_), (want, fault, _), (printed, error, _) in zip(cells, right, found, strict=True)
+        if error != fault or printed != want
+    ]
+    assert len(wrong) <= 0.1 * len(cells), "\n".join(wrong)
+
+
+# Random numbers
+
+DRAWN = """
+import torch
+told = {}
+for n in [*range(1, 41), 64, 97, 1000]:
+    for kind in torch.float32, torch.float64:
+        torch.manual_seed(7 * n + 1)
+        told[f"randn {n} {kind}"] = torch.randn(n, dtype=kind)
+        told[f"rand {n} {kind}"] = torch.rand(n, dtype=kind)
+        told[f"normal_ {n} {kind}"] = torch.empty(n, dtype=kind).normal_(0.3, 0.02)
+        told[f"uniform_ {n} {kind}"] = torch.empty(n, dtype=kind).uniform_(-0.3, 0.7)
+        told[f"a few after {n} {kind}"] = torch.randn(3, dtype=kind)
+    told[f"randint {n}"] = torch.randint(-3, n + 5, (n,))
+    told[f"randint, 64 bits {n}"] = torch.randint(2**40, (n,))
+    told[f"randperm {n}"] = torch.randperm(n)
+    told[f"dropout {n}"] = torch.nn.functional.dropout(torch.ones(n), 0.3)
+    told[f"bernoulli {n}"] = torch.bernoulli(torch.full((n,), 0.3))
+    linear = torch.nn.Linear(n, 3)
+    told[f"Linear {n}"], told[f"bias {n}"] = linear.weight, linear.bias
+    told[f"Embedding {n}"] = torch.nn.Embedding(n, 2).weight
+    told[f"xavier {n}"] = torch.nn.init.xavier_uniform_(torch.empty(n, 3))
+    told[f"own generator {n}"] = torch.rand(n, generator=torch.Generator().manual_seed(n))
+told["a seed beyond 32 bits"] = torch.rand(3, generator=torch.Generator().manual_seed(2**40 + 5))
+layer = torch.nn.MultiheadAttention(12, 3)
+told["MultiheadAttention"] = torch.cat([layer.in_proj_weight.flatten(), layer.out_proj.weight.flatten()])
+told = {name: [float(x).hex() for x in tensor.flatten().tolist()] for name, tensor in told.items()}
+"""
+
+
+def test_random_numbers_are_bit_for_bit_those_of_torch(tmp_path):
+    names = {}
+    with torch.random.fork_rng():
+        exec(DRAWN, names)
+    with page(tmp_path) as opened:
+        ((printed, error, _),) = opened.run([["drawn", DRAWN + "\nimport json\nprint(json.dumps(told))", "exec"]])
+    assert error is None, error
+    found = json.loads(printed)
+    assert list(found) == list(names["told"])
+    assert [name for name, numbers in names["told"].items() if numbers != found[name]] == []
+
+
+# Random programs
+
+PRELUDE = """
+import math
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+def told(y):
+    if isinstance(y, torch.Tensor):
+        numbers = [float(x) for x in y.flatten().tolist()]
+        return ["tensor", list(y.shape), str(y.dtype), list(y.stride()), y.requires_grad, numbers]
+    if isinstance(y, (list, tuple)):
+        return ["tuple", *map(told, y)]
+    return ["plain", repr(y)]
+"""
+SMOOTH = """
+x + y|x - 2 * y|x * y|x / (y.abs() + 1)|2 / (x.abs() + 1)|x ** 2|(x.abs() + 0.5) ** y|-x|x.abs()|x.exp()|x.sigmoid()|x.tanh()
+(x.abs() + 0.5).log()|(x.abs() + 1).sqrt()|(x.abs() + 1).rsqrt()|x.square()|x.sin() * x.cos()|F.relu(x)|F.gelu(x)|F.silu(x)
+F.softplus(x)|x.erf()|torch.log1p(x.abs())|x.expm1()|x.reciprocal()|torch.special.entr(x.abs())|F.gelu(x, approximate='tanh')
+x.sum()|x.sum(d)|x.sum(d, keepdim=True)|x.mean(d)|x.mean()|x.var(d)|x.std(d)|x.norm()|x.norm(dim=d)|x.amax(d)|x.amin(d)
+x.max(d).values|x.min(d)[0]|x.prod(d)|x.logsumexp(d)|x.softmax(d)|x.log_softmax(d)|x.cumsum(d)|x.sum((0, -1))|x.mean((0, -1))
+x.transpose(0, d)|x.mT @ x|x @ x.mT|x @ y.mT|(x @ x.mT).softmax(-1) @ x|x.flatten()|x.unsqueeze(d)|x[..., None] * y|x.reshape(-1)
+x[0]|x[..., -1]|x[:, 1:]|x[::2]|x[..., ::2]|x[[1, 0, 1]]|x[:, [0, 1]]|x[torch.tensor([[0, 1], [1, 0]])]|x[:, None] + x[None]
+x.masked_fill(x > 0, -1.5)|torch.where(x > y, x, y)|torch.maximum(x, y)|x.clamp(-0.5, 0.75)|x.clamp(min=0)|torch.cat([x, y], d)
+torch.stack([x, y], d)|x.tril()|x.triu(1)|x.roll(1, d)|x.flip(d)|x.repeat(2, *[1] * (x.ndim - 1))|x.repeat_interleave(2, d)
+x.chunk(2, d)[0]|x.split(2, d)[-1]|x.narrow(d, 1, 1)|x.diagonal(0, 0, -1)|x.expand(3, *x.shape).sum(0)|x.unfold(d, 2, 1)
+F.layer_norm(x, x.shape[-1:])|F.rms_norm(x, x.shape[-1:])|F.normalize(x, dim=d)|x.gather(d, x.argsort(d))|x.sort(d).values
+x.topk(2, d).values|torch.einsum('...ij,...kj->...ik', x, y)|torch.einsum('...ij->...j', x)|torch.outer(x.flatten(), y.flatten())
+F.scaled_dot_product_attention(x, y, x)|F.mse_loss(x, y)|F.pad(x, (1, 2))|F.pad(x, (-1, 0), value=3)|x.movedim(0, d)|x.lerp(y, 0.25)
+F.cross_entropy(x.reshape(-1, x.shape[-1]), torch.arange(x.numel() // x.shape[-1]) % x.shape[-1])|x.addcmul(x, y, value=2)
+torch.baddbmm(x @ x.mT, x, x.mT) if x.ndim == 3 else x|x.unflatten(d, (1, -1))|F.elu(x)|x.diff(dim=d)|x.cumprod(d)|x.permute(*range(x.ndim)[::-1])
+F.scaled_dot_product_attention(x, y, x, is_causal=True)|F.scaled_dot_product_attention(x, y, y, (x @ y.mT) > 0)
+"""
+ROUGH = """
+x > y|x == y|x != 0|x <= 0.5|x.argmax(d)|x.argmin(d)|x.argmax()|x.sign()|x.floor()|x.ceil()|x.round()|x.round(decimals=1)|x.trunc()
+(x > 0).sum(d)|(x > 0).any(d)|(x > 0).all(d)|~(x > 0)|(x > 0) & (y > 0)|(x > 0) | (y > 0)|(x > 0) ^ (y > 0)|x.nonzero()|x[x > 0]
+x.long()|x.int()|x.bool()|x.half()|x.bfloat16()|x.double()|x.long() % 3|x.long() // 2|x.long() * 2 + 1|x.long().sum(d)|x.long().cumsum(d)
+x.argsort(d)|x.argsort(d, descending=True, stable=True)|x.isfinite()|x.isnan()|(x / 0).isinf()|x / 0|x % 0.75|x // 0.5|x.unique()|torch.equal(x, x)
+torch.allclose(x, x + 1e-6)|x.stride()|x.is_contiguous()|x.mT.stride()|x.contiguous().stride()|x.mT.contiguous().stride()|x[..., ::2].stride()
+x.long().float()|x.long() / 2|x.long() + 0.5|x.long() + x.double()|x.half() + x|x.bfloat16() * 2|(x > 0) * x|(x > 0) + 1|x.to(torch.int64) + True
+x.tolist()|len(x)|x.shape|x.numel()|x.dim()|x.dtype|x[0].tolist()|torch.zeros_like(x)|torch.full_like(x, 2)|x.new_zeros(2, 3)|x.median()
+torch.arange(5) * x.flatten()[0]|torch.ones(3) * x.flatten()[0].double()|x.clone().mT.clone().stride()|x.quantile(0.3)|x.count_nonzero()
+x.view(-1).shape if x.is_contiguous() else 0|x.mT.reshape(-1)|x.flatten().bool().long().bincount()|x.topk(2, d).indices|x.max(d).indices
+x.logical_not()|torch.logical_and(x > 0, y > 0)|x.isneginf()|x.softmax(d).sum(d).round()|x.float().tolist()|F.one_hot((x > 0).long())
+torch.linspace(-1, 2, 7)|torch.eye(3, 5)|torch.tril_indices(3, 4)|torch.arange(0.5, 3, 0.75)|torch.combinations(torch.arange(4), 2)
+"""
+PRINTED = """
+x|x.mT|x > 0|x.long()|x / 1000|x * 12345.678|x * 1e9|x / 0|x.flatten()|x[0, 0]|x.double()|x.half()|x.exp() * 100|x.sum()|x.bfloat16()|x[:0]|x * 1e-5
+torch.cat([x.flatten()] * 60)|torch.cat([x.flatten()] * 120) / 7|x.requires_grad_()|x.requires_grad_() * 2|x.flatten()[:3] / 3|x.round() * 1000000
+nn.Parameter(x)|torch.cat([x, x * 1000])|x.shape|torch.zeros(2, 0)|nn.Linear(3, 2)|nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.LayerNorm(3))|x.sqrt()
+nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2), nn.Dropout(0.1)])|nn.MultiheadAttention(4, 2)|x.max(1)|nn.Embedding(3, 2)|torch.ones(2, 2, 2, 2)
+"""
+
+
+def listed(text):
+    return [each for line in text.strip().splitlines() for each in line.split("|")]
+
+
+@st.composite
+def operands(draw, kind="float32"):
+    """Code that makes x and y: shapes of different primes, numbers that floats hold exactly, some broadcast, some views."""
+    shape = draw(st.sampled_from([(2, 3), (3, 5), (5, 2), (2, 3, 5), (3, 2, 5), (5, 3, 2), (3, 5, 7), (2, 7, 3)]))
+    count = math.prod(shape)
+    numbers = draw(st.lists(st.integers(-24, 24), min_size=2 * count, max_size=2 * count, unique=False))
+    first, second = ([number / 8 for number in numbers[i::2]] for i in (0, 1))
+    code = [f"leaf = torch.tensor({first}, dtype=torch.{kind})", f"y = torch.tensor({second}, dtype=torch.{kind}).reshape({shape})"]
+    view = draw(st.sampled_from(["rows", "turned", "cut", "rows"]))
+    if view == "rows":
+        code.append(f"make = lambda: leaf.reshape({shape})")
+    elif view == "turned":
+        code.append(f"make = lambda: leaf.reshape({(*shape[:-2], shape[-1], shape[-2])}).mT")
+    else:
+        code.append(f"make = lambda: torch.cat([leaf.reshape({shape})] * 2, -1)[..., {shape[-1] // 2} : {shape[-1] // 2 + shape[-1]}]")
+    if draw(st.booleans()):
+        at = draw(st.integers(0, len(shape) - 1))
+        code.append(f"y = y.narrow({at}, 0, 1)" if draw(st.booleans()) else f"y = y.select({at}, 0).unsqueeze({at})")
+    code.append(f"d = {draw(st.integers(-len(shape), len(shape) - 1))}")
+    return "\n".join(code)
+
+
+def both(opened, code):
+    """What a program tells under torch, and under the stand-in."""
+    names, error = {}, None
+    try:
+        exec(PRELUDE + code, names)
+    except Exception as why:  # whatever torch refuses, the stand-in has to refuse as well
+        error = type(why).__name__
+    ((printed, fault, _),) = opened.run([["program", PRELUDE + code + "\nimport json\nprint(json.dumps(result))", "exec"]])
+    if error or fault:
+        return error, fault and fault.partition(":")[0]
+    return json.loads(json.dumps(names["result"])), json.loads(printed)
+
+
+def alike(right, found, near):
+    """Whether two results are the same, numbers as near as asked."""
+    if right == found:
+        return True
+    if not (isinstance(right, list) and isinstance(found, list) and right[0] == found[0]):
+        return False
+    if right[0] == "tuple":
+        return len(right) == len(found) and all(map(alike, right[1:], found[1:], [near] * len(right)))
+    if right[0] != "tensor" or right[1:3] != found[1:3] or right[4] != found[4]:
+        return False
+    close = (math.isclose(a, b, rel_tol=near, abs_tol=near) or (a != a and b != b) for a, b in zip(right[5], found[5], strict=True))
+    return all(close)
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    with page(tmp_path_factory.mktemp("files")) as opened:
+        yield opened
+
+
+MANY = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+@MANY
+@given(st.data())
+def test_random_programs_with_gradients(stand_in, data):
+    kind = data.draw(st.sampled_from(["float32", "float64"]))
+    expression = data.draw(st.sampled_from(listed(SMOOTH)))
+    code = data.draw(operands(kind)) + (
+        "\nleaf.requires_grad_(); x = make()"
+        f"\nz = {expression}"
+        "\nw = (torch.arange(z.numel()) % 5 - 1.5).to(z.dtype).reshape(z.shape)"
+        "\n(z * w).sum().backward()"
+        "\nresult = told((z, leaf.grad))"
+    )
+    right, found = both(stand_in, code)
+    assert alike(right, found, 2e-5 if kind == "float32" else 1e-10), f"{code}\n{right}\n{found}"
+
+
+@MANY
+@given(st.data())
+def test_random_programs_without_gradients(stand_in, data):
+    expression = data.draw(st.sampled_from(listed(ROUGH)))
+    code = data.draw(operands()) + f"\nx = make()\nresult = told({expression})"
+    right, found = both(stand_in, code)
+    assert alike(right, found, 1e-5), f"{code}\n{right}\n{found}"
+
+
+@MANY
+@given(st.data())
+def test_random_tensors_are_printed_alike(stand_in, data):
+    expression = data.draw(st.sampled_from(listed(PRINTED)))
+    code = data.draw(operands()) + f"\nx = make()\nresult = str({expression})"
+    right, found = both(stand_in, code)
+    assert right == found, f"{code}\n{right}\n{found}"
+
+
+WRITTEN = [
+    "x[0] = 1", "x[:, 1] = y[:, 0]", "x[..., 0] += 1", "x[x > 0] = 0.25", "x[[1, 0]] = y.expand_as(x)[:2]", "x.mT[0] = 5", "x.zero_()",
+    "x += y", "x *= 2", "x.mul_(y).add_(1)", "x.fill_(3)", "x.copy_(y)", "x[1:] -= x[:-1].clone()", "x.masked_fill_(x < 0, 0)",
+    "x.view(-1)[2] = 9", "x[0].add_(1)", "x.clamp_(0, 1)", "x[..., None][0] = 4", "x.unsqueeze(0)[0, 0] = 2", "x.t()[0] = 1",
+    "x.transpose(0, 1)[1] = 7", "x.scatter_(0, x.argsort(0)[:1], 5.0)", "x.index_fill_(0, torch.tensor([1]), 2.5)", "x.tril_()",
+    "x.exp_()", "x.long().add_(0.5)", "x.normal_()", "x.diagonal(0, 0, 1).fill_(0)", "x[:, [0, 1]] *= 2", "x[0, 0] = x[1, 1]",
+]  # fmt: skip
+
+
+@MANY
+@given(st.data())
+def test_random_programs_that_write(stand_in, data):
+    """Into a tensor, through views too; with gradients of what was there before."""
+    statement, kept = data.draw(st.sampled_from(WRITTEN)), data.draw(st.booleans())
+    start = "leaf.requires_grad_(); x = make().clone() * 1" if kept else "x = make()"
+    end = "if leaf.requires_grad:\n    (x * x).sum().backward()\nresult = told((x, leaf.grad))" if kept else "result = told((x, leaf))"
+    code = data.draw(operands()) + f"\ntorch.manual_seed(3)\n{start}\n{statement}\n{end}"
+    right, found = both(stand_in, code)
+    assert alike(right, found, 1e-5), f"{code}\n{right}\n{found}"
+
+
+def test_what_is_lacking_is_named(stand_in):
+    cells = ["import torch", "torch.fft.rfft(torch.ones(3))", "torch.ones(2).svd()", "torch.nn.Conv2d(1, 1, 1)", "torch.compile(print)", "torch.ones(2).nosuch"]
+    found = stand_in.run([["lacking", cell, "exec"] for cell in cells])
+    names = ["fft.rfft", "Tensor.svd", "nn.Conv2d", "compile"]
+    for (_, error, _), name in zip(found[1:], names, strict=False):
+        assert error.startswith(f"Lacking: torch.{name} is not in this page's stand-in"), error
+    assert found[-1][1] == "AttributeError: 'Tensor' object has no attribute 'nosuch'"
+
+
+MESSAGES = [
+    "torch.ones(2, 3) @ torch.ones(2, 3)", "torch.ones(2, 3) + torch.ones(2, 4)", "torch.ones(2, 3).view(4)", "torch.ones(6)[7]",
+    "torch.ones(2, 3).mT.view(6)", "torch.cat([torch.ones(2, 3), torch.ones(3, 2)])", "torch.stack([torch.ones(2), torch.ones(3)])",
+    "torch.ones(2, 3).reshape(-1, 4)", "torch.ones(2).item()", "bool(torch.ones(2))", "nn.Linear(3, 2)(torch.ones(4))", "-torch.tensor([True])",
+    "torch.ones(2, 3).expand(4, 3)", "torch.ones(2, 3)[:, 5]", "torch.tensor([[1, 2], [3]])", "torch.ones(2).masked_fill(torch.ones(2), 0)",
+    "torch.ones(2, 3).transpose(0, 2)", "nn.Embedding(3, 2)(torch.tensor([3]))", "torch.arange(3).mean()", "torch.ones(2).backward()",
+    "torch.ones(2, requires_grad=True).backward()", "torch.ones(2, requires_grad=True).add_(1)", "nn.Linear(2, 2).load_state_dict({})",
+    "torch.ones(2, 3).unflatten(1, (2, 2))", "torch.ones(3).split([1, 1])", "torch.ones(2, 3).sum(2)", "torch.ones(3).topk(4)",
+    "torch.ones(3) @ torch.ones(4)", "torch.ones(2, 3) @ torch.ones(4)", "torch.ones(2, 2, 3) @ torch.ones(2, 2, 3)", "torch.zeros(2)[torch.ones(2)]",
+    "torch.testing.assert_close(torch.ones(2, 3), torch.ones(3, 2))", "torch.testing.assert_close(torch.ones(2), torch.ones(2).double())",
+    "torch.testing.assert_close(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 2.5, 5.0]))", "len(torch.tensor(1))", "torch.ones(2)[0, 0]",
+    "torch.testing.assert_close(torch.tensor(1.0), torch.tensor(2.0))", "list(torch.tensor(1))", "torch.ones(2, 2).t().unsqueeze(4)",
+    "F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 3]))", "F.cross_entropy(torch.ones(2, 3), torch.tensor([0]))", "int(torch.ones(2))",
+    "nn.MultiheadAttention(5, 2)", "torch.ones(2, 3)[torch.tensor([True, False, True])]", "torch.tensor([True]) - torch.tensor([True])",
+    "torch.ones(1).double() @ torch.ones(1)", "torch.ones(2, 1) @ torch.ones(1, 2).long()", "torch.ones(3).expand(2)", "torch.tensor('a')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("code", MESSAGES)
+def test_errors_have_the_words_of_torch(stand_in, code):
+    right = found = None
+    try:
+        exec(PRELUDE + code, {})
+    except Exception as why:
+        right = f"{type(why).__name__}: {why}"
+    ((_, found, _),) = stand_in.run([["message", PRELUDE + code, "exec"]])
+    assert right is not None
+    assert found == right

@@ -305,10 +305,12 @@ def replace(x: Tensor, value: Any) -> Tensor:
     x.write(array(numbers.typecode, numbers) if numbers is x._data or numbers is given._data else numbers)
     if _state.grad[0] and (x.requires_grad or given.requires_grad):
         if x._base is None:
-            own = x.shape
+            old = view_of(x, x.shape, x._strides, x._offset)
+            old._node, old.requires_grad_flag = x._node, x.requires_grad_flag
             x.requires_grad_flag, x._node = False, None
-            record(x, "Copy", (given,), lambda g: (sum_to(g, given.shape) if given.shape != own else g,))
-            x._node._name = (given._node._name if given._node is not None else "CopyBackwards") if x._node else ""
+            record(x, "Copy", (old, given), lambda g: (g * 0, sum_to(g, given.shape)))
+            if given._node is not None:
+                x._node._name = given._node._name
         else:
             _rebase(x._base, x, positions(x.shape, x._strides, x._offset), x.shape, given)
     return x

@@ -398,9 +398,20 @@ def _squeeze_(x: Tensor, dim: Any = None) -> Tensor:
     return _swap(x, made.shape, made._strides)
 
 
+def _drawing(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """What fills a tensor at random: what was there before has no gradient any more."""
+
+    def method(self: Tensor, *args: Any, **named: Any) -> Tensor:
+        if not (_state.grad[0] and self.requires_grad):
+            return fill(self, *args, **named)
+        return _indexing.replace(self, fill(clone(self.detach()), *args, **named))
+
+    return method
+
+
 METHODS |= {
     "copy_": lambda x, source, non_blocking=False: _indexing.replace(x, source), "zero_": lambda x: _indexing.replace(x, 0),
-    "fill_": lambda x, value: _indexing.replace(x, value), "normal_": _random.normal_, "uniform_": _random.uniform_,
+    "fill_": lambda x, value: _indexing.replace(x, value), "normal_": _drawing(_random.normal_), "uniform_": _drawing(_random.uniform_),
     "random_": _random.random_, "bernoulli_": _random.bernoulli_, "exponential_": _random.exponential_,
     "unsqueeze_": _unsqueeze_, "squeeze_": _squeeze_, "fill_diagonal_": lambda x, value: (_indexing.replace(x.diagonal(), value), x)[1],
     "detach_": lambda x: _detach_(x), "clip_": METHODS["clamp_"],

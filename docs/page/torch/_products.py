@@ -15,7 +15,11 @@ __all__ = ["einsum", "linear", "matmul"]
 
 
 def _plain(kind: dtype) -> str:
-    return {"float32": "float", "float64": "double", "int64": "long", "bfloat16": "c10::BFloat16"}.get(kind.name, kind.name)
+    return {"float32": "float", "float64": "double", "int64": "long int", "bfloat16": "c10::BFloat16"}.get(kind.name, kind.name)
+
+
+def _spelt(kind: dtype) -> str:
+    return {"float32": "Float", "float64": "Double", "int64": "Long"}.get(kind.name, kind.name.capitalize())
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -29,7 +33,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         raise RuntimeError(
             f"expected m1 and m2 to have the same dtype, but got: {_plain(a.dtype)} != {_plain(b.dtype)}"
             if a.ndim > 1 and b.ndim > 1
-            else f"expected both vectors to have same dtype, but found {_plain(a.dtype)} and {_plain(b.dtype)}"
+            else f"dot : expected both vectors to have same dtype, but found {_spelt(a.dtype)} and {_spelt(b.dtype)}"
         )
     if a.ndim == 1 and b.ndim == 1:
         if a.shape != b.shape:
@@ -115,6 +119,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"mat1 and mat2 must have the same dtype, but got {_plain(x.dtype).capitalize()} and "
             f"{_plain(weight.dtype).capitalize()}"
         )
+    if x.ndim == 1 and x.shape != weight.shape[-1:]:
+        _complain(x.unsqueeze(0), transpose(weight, 0, 1))
     made = matmul(x, transpose(weight, 0, 1) if weight.ndim == 2 else weight)
     if bias is None:
         return made

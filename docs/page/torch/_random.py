@@ -15,7 +15,7 @@ from typing import Any
 from torch import _state
 from torch._dtypes import FLOAT32, FLOAT64, INT64, default, dtype, keep
 from torch._shapes import sizes
-from torch._tensor import Tensor, new
+from torch._tensor import Tensor, new, positions
 
 __all__ = ["Generator", "default_generator", "manual_seed"]
 
@@ -234,20 +234,34 @@ def _one(source: Generator) -> float:
 
 
 def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
-    if x._data is not None:
+    if x._data is None:
+        return x
+    if x.is_contiguous():
         x.write(normal(x.numel(), x.dtype, generator, float(mean), float(std)))
+    else:
+        source = _of(generator)
+        _put(x, keep(x.dtype, [_fma(_one(source), float(std), float(mean)) for _ in range(x.numel())]))
     return x
+
+
+def _put(x: Tensor, numbers: array) -> None:
+    """Into its memory from front to back, which for a turned tensor isn't row by row."""
+    if x.is_contiguous():
+        x.write(numbers)
+        return
+    for at, number in zip(sorted(positions(x.shape, x.stride(), x.storage_offset())), numbers, strict=True):
+        x._data[at] = number
 
 
 def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
     if x._data is not None:
         shares = _of(generator).shares(x.numel(), x.dtype)
         if x.dtype is FLOAT64:
-            x.write(keep(x.dtype, [share * (b - a) + a for share in shares]))
+            _put(x, keep(x.dtype, [share * (b - a) + a for share in shares]))
         else:
             low, high = _floats(a, b)
             width = _floats(high - low)[0]
-            x.write(keep(x.dtype, [share * width + low for share in shares]))
+            _put(x, keep(x.dtype, [share * width + low for share in shares]))
     return x
 
 

@@ -122,7 +122,15 @@ def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | No
 def prod(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
     kind = dtype or (x.dtype if x.dtype.is_floating_point else INT64)
     made, dims = _reduce(x, dim, keepdim, math.prod, kind)
-    return record(made, "Prod", (x,), lambda g: (_wide(g * made, x, dims, keepdim) / x,))
+
+    def back(g: Tensor) -> tuple[Tensor]:
+        others = [math.prod(row[:i] + row[i + 1 :]) for row in rows_of(x, dims)[0] for i in range(len(row))]
+        rest = [d for d in range(x.ndim) if d not in dims]
+        order = [*rest, *dims]
+        slopes = permute(new(others, [x.shape[d] for d in order], x.dtype), [order.index(d) for d in range(x.ndim)])
+        return (_wide(g, x, dims, keepdim) * slopes,)
+
+    return record(made, "Prod", (x,), back)
 
 
 def var(
@@ -149,7 +157,15 @@ def var(
 
 
 def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Tensor:
-    made = unary("sqrt", var(x, dim, unbiased, keepdim, correction=correction))
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    spread = var(x, dim, unbiased, keepdim, correction=correction)
+    made = unary("sqrt", spread.detach())
+
+    def back(g: Tensor) -> tuple[Tensor]:
+        return (where(made == 0, 0.0, g / (2 * made)),)
+
+    made = record(made, "Std", (spread,), back)
     if made._node is not None:
         made._node._name = "StdBackward0"
     return made

@@ -210,11 +210,16 @@ class Tensor:
             raise TypeError("len() of a 0-d tensor")
         return self.shape[0]
 
+    def _one(self) -> Any:
+        if self.numel() != 1:
+            raise ValueError("only one element tensors can be converted to Python scalars")
+        return self.item()
+
     def __float__(self) -> float:
-        return float(self.item())
+        return float(self._one())
 
     def __int__(self) -> int:
-        return int(self.item())
+        return int(self._one())
 
     def __index__(self) -> int:
         if self.dtype.is_floating_point or self.numel() != 1:
@@ -345,6 +350,8 @@ def _nested(values: Any, shape: list[int], depth: int, flat: list[Any]) -> None:
     elif hasattr(values, "tolist"):
         values = values.tolist()
     if not isinstance(values, (list, tuple, range)):
+        if isinstance(values, str) and not shape:
+            raise TypeError("new(): invalid data type 'str'")
         if depth != len(shape):
             raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {type(values).__name__})")
         if not isinstance(values, (int, float)):

@@ -1,6 +1,7 @@
 """`torch.testing`: `assert_close`, with torch's message."""
 
 import math
+from array import array
 from typing import Any
 
 from torch._elementwise import is_close
@@ -52,6 +53,8 @@ def _words(a: Tensor, b: Tensor, near: list[bool], rtol: float, atol: float, sca
     pairs = list(zip(a.flat(), b.flat(), strict=True))
     far = [abs(x - y) for x, y in pairs]
     ratio = [gap / abs(y) if y else (math.inf if gap else 0.0) for gap, (_, y) in zip(far, pairs, strict=True)]
+    if a.dtype.code == "f":  # the differences are of the tensor's own type
+        far, ratio = array("f", far).tolist(), array("f", ratio).tolist()
     for i, fine in enumerate(near):
         if fine:
             far[i], ratio[i] = 0.0, 0.0

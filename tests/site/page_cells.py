@@ -77,7 +77,9 @@ def anything(name):
 def subplots(rows=1, columns=1, *_, **named):
     """A figure and as many Axes as are asked for."""
     rows, columns = named.get("nrows", rows), named.get("ncols", columns)
-    return Undrawn(), Undrawn(*(n for n in (rows, columns) if n > 1 or named.get("squeeze") is False))
+    return Undrawn(), Undrawn(
+        *(n for n in (rows, columns) if n > 1 or named.get("squeeze") is False)
+    )
 
 
 class Drawing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -87,7 +89,11 @@ class Drawing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         first = name.partition(".")[0]
         if first == "numpy" and "--real" not in sys.argv:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return importlib.machinery.ModuleSpec(name, self, is_package=True) if first == "matplotlib" else None
+        return (
+            importlib.machinery.ModuleSpec(name, self, is_package=True)
+            if first == "matplotlib"
+            else None
+        )
 
     def create_module(self, spec):
         module = ModuleType(spec.name)
@@ -104,17 +110,25 @@ def plots():
     tree = ast.parse((ROOT / "mhattn/show/plots.py").read_text(encoding="utf-8"))
     module = ModuleType("mhattn.show.plots")
     for node in tree.body:
-        if isinstance(node, ast.Assign) and node.targets[0].id in ("COLORS", "HEAD_COLORS", "NEGATIVE"):
+        if isinstance(node, ast.Assign) and node.targets[0].id in (
+            "COLORS",
+            "HEAD_COLORS",
+            "NEGATIVE",
+        ):
             setattr(module, node.targets[0].id, ast.literal_eval(node.value))
     module.plot_weights = lambda weights, ax=None, **_: Undrawn() if ax is None else ax
-    module.plot_heads = lambda weights, axes=None, **_: Undrawn(len(weights)) if axes is None else axes
+    module.plot_heads = lambda weights, axes=None, **_: (
+        Undrawn(len(weights)) if axes is None else axes
+    )
     return module
 
 
 def run(cells):
     """What each cell printed, and how long it took; an error stands in the place of the text."""
     names, found = {"__name__": "__main__"}, []
-    sys.displayhook = lambda value: value is None or isinstance(value, Undrawn) or print(repr(value))
+    sys.displayhook = lambda value: (
+        value is None or isinstance(value, Undrawn) or print(repr(value))
+    )
     for name, source, mode in cells:
         out, error = io.StringIO(), None
         start = time.perf_counter()
@@ -149,15 +163,25 @@ def register():
     functions = {"sqrt": np.sqrt, "square": np.square, "neg": np.negative, "exp": np.exp}
 
     def binary(name, a, b):
-        if name not in arithmetic or len(a) < 200 or a.typecode != b.typecode or a.typecode not in "fd":
+        if (
+            name not in arithmetic
+            or len(a) < 200
+            or a.typecode != b.typecode
+            or a.typecode not in "fd"
+        ):
             return None
-        return array(a.typecode, arithmetic[name](np.frombuffer(a, a.typecode), np.frombuffer(b, b.typecode)).tobytes())
+        return array(
+            a.typecode,
+            arithmetic[name](np.frombuffer(a, a.typecode), np.frombuffer(b, b.typecode)).tobytes(),
+        )
 
     def scalar(name, a, number, reverse):
         if name not in arithmetic or len(a) < 200 or a.typecode not in "fd":
             return None
         x, y = np.frombuffer(a, a.typecode), np.dtype(a.typecode).type(number)
-        return array(a.typecode, (arithmetic[name](y, x) if reverse else arithmetic[name](x, y)).tobytes())
+        return array(
+            a.typecode, (arithmetic[name](y, x) if reverse else arithmetic[name](x, y)).tobytes()
+        )
 
     def unary(name, a):
         if name not in functions or len(a) < 200 or a.typecode not in "fd":
@@ -167,12 +191,16 @@ def register():
     def softmax_rows(a, m):
         x = np.frombuffer(a, a.typecode).reshape(-1, m).astype("d")
         powers = np.exp(x - x.max(-1, keepdims=True))
-        return array(a.typecode, (powers / powers.sum(-1, keepdims=True)).astype(a.typecode).tobytes())
+        return array(
+            a.typecode, (powers / powers.sum(-1, keepdims=True)).astype(a.typecode).tobytes()
+        )
 
     def strided(data, shape, strides, start):
         numbers = np.frombuffer(data, data.typecode)[start:]
         steps = [stride * data.itemsize for stride in strides]
-        return array(data.typecode, np.lib.stride_tricks.as_strided(numbers, shape, steps).tobytes())
+        return array(
+            data.typecode, np.lib.stride_tricks.as_strided(numbers, shape, steps).tobytes()
+        )
 
     def choose(condition, a, b):
         parts = [np.frombuffer(x, x.typecode) if isinstance(x, array) else x for x in (a, b)]
@@ -185,7 +213,14 @@ def register():
     def sum_rows(a, m):
         if a.typecode not in "fd" or not m:
             return None
-        return array(a.typecode, np.frombuffer(a, a.typecode).reshape(-1, m).sum(-1, dtype="d").astype(a.typecode).tobytes())
+        return array(
+            a.typecode,
+            np.frombuffer(a, a.typecode)
+            .reshape(-1, m)
+            .sum(-1, dtype="d")
+            .astype(a.typecode)
+            .tobytes(),
+        )
 
     for kernel in (matmul_rows, binary, scalar, unary, softmax_rows, strided, choose, sum_rows):
         _kernels.register(kernel.__name__, kernel)
@@ -197,7 +232,11 @@ def main():
     if fast:
         import numpy  # noqa: F401  before the finder says that there is none
     own = [] if real else [str(PAGE)]
-    sys.path[:] = [*own, str(ROOT), *(each for each in sys.path if each != str(Path(__file__).parent))]
+    sys.path[:] = [
+        *own,
+        str(ROOT),
+        *(each for each in sys.path if each != str(Path(__file__).parent)),
+    ]
     sys.meta_path.insert(0, Drawing())
     sys.modules["mhattn.show.plots"] = plots()
     if fast:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from mhsite.stories.source import ROOT, sections
 
 CELLS = Path(__file__).parent / "page_cells.py"
@@ -24,7 +23,16 @@ LACKS = {
     "questions:recompiles": "torch.compile",
     "questions:profile": "torch's profiler",
 }
-ROAD = ["why-attention", "attention", "masks", "why-heads", "multi-head", "shapes", "block", "build-and-train"]
+ROAD = [
+    "why-attention",
+    "attention",
+    "masks",
+    "why-heads",
+    "multi-head",
+    "shapes",
+    "block",
+    "build-and-train",
+]
 
 
 class Page:
@@ -130,7 +138,9 @@ def test_a_lab_prints_what_torch_prints(lab, tmp_path):
         right, found = with_torch.run(cells), without.run(cells)
     wrong = [
         f"{name}: {error or printed}"
-        for (name, *_), (want, fault, _), (printed, error, _) in zip(cells, right, found, strict=True)
+        for (name, *_), (want, fault, _), (printed, error, _) in zip(
+            cells, right, found, strict=True
+        )
         if error != fault or printed != want
     ]
     assert len(wrong) <= 0.1 * len(cells), "\n".join(wrong)
@@ -171,7 +181,9 @@ def test_random_numbers_are_bit_for_bit_those_of_torch(tmp_path):
     with torch.random.fork_rng():
         exec(DRAWN, names)
     with page(tmp_path) as opened:
-        ((printed, error, _),) = opened.run([["drawn", DRAWN + "\nimport json\nprint(json.dumps(told))", "exec"]])
+        ((printed, error, _),) = opened.run(
+            [["drawn", DRAWN + "\nimport json\nprint(json.dumps(told))", "exec"]]
+        )
     assert error is None, error
     found = json.loads(printed)
     assert list(found) == list(names["told"])
@@ -243,21 +255,36 @@ def listed(text):
 @st.composite
 def operands(draw, kind="float32"):
     """Code that makes x and y: shapes of different primes, numbers that floats hold exactly, some broadcast, some views."""
-    shape = draw(st.sampled_from([(2, 3), (3, 5), (5, 2), (2, 3, 5), (3, 2, 5), (5, 3, 2), (3, 5, 7), (2, 7, 3)]))
+    shape = draw(
+        st.sampled_from(
+            [(2, 3), (3, 5), (5, 2), (2, 3, 5), (3, 2, 5), (5, 3, 2), (3, 5, 7), (2, 7, 3)]
+        )
+    )
     count = math.prod(shape)
-    numbers = draw(st.lists(st.integers(-24, 24), min_size=2 * count, max_size=2 * count, unique=False))
+    numbers = draw(
+        st.lists(st.integers(-24, 24), min_size=2 * count, max_size=2 * count, unique=False)
+    )
     first, second = ([number / 8 for number in numbers[i::2]] for i in (0, 1))
-    code = [f"leaf = torch.tensor({first}, dtype=torch.{kind})", f"y = torch.tensor({second}, dtype=torch.{kind}).reshape({shape})"]
+    code = [
+        f"leaf = torch.tensor({first}, dtype=torch.{kind})",
+        f"y = torch.tensor({second}, dtype=torch.{kind}).reshape({shape})",
+    ]
     view = draw(st.sampled_from(["rows", "turned", "cut", "rows"]))
     if view == "rows":
         code.append(f"make = lambda: leaf.reshape({shape})")
     elif view == "turned":
         code.append(f"make = lambda: leaf.reshape({(*shape[:-2], shape[-1], shape[-2])}).mT")
     else:
-        code.append(f"make = lambda: torch.cat([leaf.reshape({shape})] * 2, -1)[..., {shape[-1] // 2} : {shape[-1] // 2 + shape[-1]}]")
+        code.append(
+            f"make = lambda: torch.cat([leaf.reshape({shape})] * 2, -1)[..., {shape[-1] // 2} : {shape[-1] // 2 + shape[-1]}]"
+        )
     if draw(st.booleans()):
         at = draw(st.integers(0, len(shape) - 1))
-        code.append(f"y = y.narrow({at}, 0, 1)" if draw(st.booleans()) else f"y = y.select({at}, 0).unsqueeze({at})")
+        code.append(
+            f"y = y.narrow({at}, 0, 1)"
+            if draw(st.booleans())
+            else f"y = y.select({at}, 0).unsqueeze({at})"
+        )
     code.append(f"d = {draw(st.integers(-len(shape), len(shape) - 1))}")
     return "\n".join(code)
 
@@ -269,7 +296,9 @@ def both(opened, code):
         exec(PRELUDE + code, names)
     except Exception as why:  # whatever torch refuses, the stand-in has to refuse as well
         error = type(why).__name__
-    ((printed, fault, _),) = opened.run([["program", PRELUDE + code + "\nimport json\nprint(json.dumps(result))", "exec"]])
+    ((printed, fault, _),) = opened.run(
+        [["program", PRELUDE + code + "\nimport json\nprint(json.dumps(result))", "exec"]]
+    )
     if error or fault:
         return error, fault and fault.partition(":")[0]
     return json.loads(json.dumps(names["result"])), json.loads(printed)
@@ -282,10 +311,15 @@ def alike(right, found, near):
     if not (isinstance(right, list) and isinstance(found, list) and right[0] == found[0]):
         return False
     if right[0] == "tuple":
-        return len(right) == len(found) and all(map(alike, right[1:], found[1:], [near] * len(right)))
+        return len(right) == len(found) and all(
+            map(alike, right[1:], found[1:], [near] * len(right))
+        )
     if right[0] != "tensor" or right[1:3] != found[1:3] or right[4] != found[4]:
         return False
-    close = (math.isclose(a, b, rel_tol=near, abs_tol=near) or (a != a and b != b) for a, b in zip(right[5], found[5], strict=True))
+    close = (
+        math.isclose(a, b, rel_tol=near, abs_tol=near) or (a != a and b != b)
+        for a, b in zip(right[5], found[5], strict=True)
+    )
     return all(close)
 
 
@@ -295,7 +329,9 @@ def stand_in(tmp_path_factory):
         yield opened
 
 
-MANY = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+MANY = settings(
+    max_examples=250, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
 
 
 @MANY
@@ -334,12 +370,37 @@ def test_random_tensors_are_printed_alike(stand_in, data):
 
 
 WRITTEN = [
-    "x[0] = 1", "x[:, 1] = y[:, 0]", "x[..., 0] += 1", "x[x > 0] = 0.25", "x[[1, 0]] = y.expand_as(x)[:2]", "x.mT[0] = 5", "x.zero_()",
-    "x += y", "x *= 2", "x.mul_(y).add_(1)", "x.fill_(3)", "x.copy_(y)", "x[1:] -= x[:-1].clone()", "x.masked_fill_(x < 0, 0)",
-    "x.view(-1)[2] = 9", "x[0].add_(1)", "x.clamp_(0, 1)", "x[..., None][0] = 4", "x.unsqueeze(0)[0, 0] = 2", "x.t()[0] = 1",
-    "x.transpose(0, 1)[1] = 7", "x.scatter_(0, x.argsort(0)[:1], 5.0)", "x.index_fill_(0, torch.tensor([1]), 2.5)", "x.tril_()",
-    "x.exp_()", "x.long().add_(0.5)", "x.normal_()", "x.diagonal(0, 0, 1).fill_(0)", "x[:, [0, 1]] *= 2", "x[0, 0] = x[1, 1]",
-]  # fmt: skip
+    "x[0] = 1",
+    "x[:, 1] = y[:, 0]",
+    "x[..., 0] += 1",
+    "x[x > 0] = 0.25",
+    "x[[1, 0]] = y.expand_as(x)[:2]",
+    "x.mT[0] = 5",
+    "x.zero_()",
+    "x += y",
+    "x *= 2",
+    "x.mul_(y).add_(1)",
+    "x.fill_(3)",
+    "x.copy_(y)",
+    "x[1:] -= x[:-1].clone()",
+    "x.masked_fill_(x < 0, 0)",
+    "x.view(-1)[2] = 9",
+    "x[0].add_(1)",
+    "x.clamp_(0, 1)",
+    "x[..., None][0] = 4",
+    "x.unsqueeze(0)[0, 0] = 2",
+    "x.t()[0] = 1",
+    "x.transpose(0, 1)[1] = 7",
+    "x.scatter_(0, x.argsort(0)[:1], 5.0)",
+    "x.index_fill_(0, torch.tensor([1]), 2.5)",
+    "x.tril_()",
+    "x.exp_()",
+    "x.long().add_(0.5)",
+    "x.normal_()",
+    "x.diagonal(0, 0, 1).fill_(0)",
+    "x[:, [0, 1]] *= 2",
+    "x[0, 0] = x[1, 1]",
+]
 
 
 @MANY
@@ -348,14 +409,25 @@ def test_random_programs_that_write(stand_in, data):
     """Into a tensor, through views too; with gradients of what was there before."""
     statement, kept = data.draw(st.sampled_from(WRITTEN)), data.draw(st.booleans())
     start = "leaf.requires_grad_(); x = make().contiguous().clone()" if kept else "x = make()"
-    end = "if leaf.requires_grad:\n    (x * x).sum().backward()\nresult = told((x, leaf.grad))" if kept else "result = told((x, leaf))"
+    end = (
+        "if leaf.requires_grad:\n    (x * x).sum().backward()\nresult = told((x, leaf.grad))"
+        if kept
+        else "result = told((x, leaf))"
+    )
     code = data.draw(operands()) + f"\ntorch.manual_seed(3)\n{start}\n{statement}\n{end}"
     right, found = both(stand_in, code)
     assert alike(right, found, 1e-5), f"{code}\n{right}\n{found}"
 
 
 def test_what_is_lacking_is_named(stand_in):
-    cells = ["import torch", "torch.fft.rfft(torch.ones(3))", "torch.ones(2).svd()", "torch.nn.Conv2d(1, 1, 1)", "torch.compile(print)", "torch.ones(2).nosuch"]
+    cells = [
+        "import torch",
+        "torch.fft.rfft(torch.ones(3))",
+        "torch.ones(2).svd()",
+        "torch.nn.Conv2d(1, 1, 1)",
+        "torch.compile(print)",
+        "torch.ones(2).nosuch",
+    ]
     found = stand_in.run([["lacking", cell, "exec"] for cell in cells])
     names = ["fft.rfft", "Tensor.svd", "nn.Conv2d", "compile"]
     for (_, error, _), name in zip(found[1:], names, strict=False):
@@ -364,21 +436,56 @@ def test_what_is_lacking_is_named(stand_in):
 
 
 MESSAGES = [
-    "torch.ones(2, 3) @ torch.ones(2, 3)", "torch.ones(2, 3) + torch.ones(2, 4)", "torch.ones(2, 3).view(4)", "torch.ones(6)[7]",
-    "torch.ones(2, 3).mT.view(6)", "torch.cat([torch.ones(2, 3), torch.ones(3, 2)])", "torch.stack([torch.ones(2), torch.ones(3)])",
-    "torch.ones(2, 3).reshape(-1, 4)", "torch.ones(2).item()", "bool(torch.ones(2))", "nn.Linear(3, 2)(torch.ones(4))", "-torch.tensor([True])",
-    "torch.ones(2, 3).expand(4, 3)", "torch.ones(2, 3)[:, 5]", "torch.tensor([[1, 2], [3]])", "torch.ones(2).masked_fill(torch.ones(2), 0)",
-    "torch.ones(2, 3).transpose(0, 2)", "nn.Embedding(3, 2)(torch.tensor([3]))", "torch.arange(3).mean()", "torch.ones(2).backward()",
-    "torch.ones(2, requires_grad=True).backward()", "torch.ones(2, requires_grad=True).add_(1)", "nn.Linear(2, 2).load_state_dict({})",
-    "torch.ones(2, 3).unflatten(1, (2, 2))", "torch.ones(3).split([1, 1])", "torch.ones(2, 3).sum(2)", "torch.ones(3).topk(4)",
-    "torch.ones(3) @ torch.ones(4)", "torch.ones(2, 3) @ torch.ones(4)", "torch.ones(2, 2, 3) @ torch.ones(2, 2, 3)", "torch.zeros(2)[torch.ones(2)]",
-    "torch.testing.assert_close(torch.ones(2, 3), torch.ones(3, 2))", "torch.testing.assert_close(torch.ones(2), torch.ones(2).double())",
-    "torch.testing.assert_close(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 2.5, 5.0]))", "len(torch.tensor(1))", "torch.ones(2)[0, 0]",
-    "torch.testing.assert_close(torch.tensor(1.0), torch.tensor(2.0))", "list(torch.tensor(1))", "torch.ones(2, 2).t().unsqueeze(4)",
-    "F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 3]))", "F.cross_entropy(torch.ones(2, 3), torch.tensor([0]))", "int(torch.ones(2))",
-    "nn.MultiheadAttention(5, 2)", "torch.ones(2, 3)[torch.tensor([True, False, True])]", "torch.tensor([True]) - torch.tensor([True])",
-    "torch.ones(1).double() @ torch.ones(1)", "torch.ones(2, 1) @ torch.ones(1, 2).long()", "torch.ones(3).expand(2)", "torch.tensor('a')",
-]  # fmt: skip
+    "torch.ones(2, 3) @ torch.ones(2, 3)",
+    "torch.ones(2, 3) + torch.ones(2, 4)",
+    "torch.ones(2, 3).view(4)",
+    "torch.ones(6)[7]",
+    "torch.ones(2, 3).mT.view(6)",
+    "torch.cat([torch.ones(2, 3), torch.ones(3, 2)])",
+    "torch.stack([torch.ones(2), torch.ones(3)])",
+    "torch.ones(2, 3).reshape(-1, 4)",
+    "torch.ones(2).item()",
+    "bool(torch.ones(2))",
+    "nn.Linear(3, 2)(torch.ones(4))",
+    "-torch.tensor([True])",
+    "torch.ones(2, 3).expand(4, 3)",
+    "torch.ones(2, 3)[:, 5]",
+    "torch.tensor([[1, 2], [3]])",
+    "torch.ones(2).masked_fill(torch.ones(2), 0)",
+    "torch.ones(2, 3).transpose(0, 2)",
+    "nn.Embedding(3, 2)(torch.tensor([3]))",
+    "torch.arange(3).mean()",
+    "torch.ones(2).backward()",
+    "torch.ones(2, requires_grad=True).backward()",
+    "torch.ones(2, requires_grad=True).add_(1)",
+    "nn.Linear(2, 2).load_state_dict({})",
+    "torch.ones(2, 3).unflatten(1, (2, 2))",
+    "torch.ones(3).split([1, 1])",
+    "torch.ones(2, 3).sum(2)",
+    "torch.ones(3).topk(4)",
+    "torch.ones(3) @ torch.ones(4)",
+    "torch.ones(2, 3) @ torch.ones(4)",
+    "torch.ones(2, 2, 3) @ torch.ones(2, 2, 3)",
+    "torch.zeros(2)[torch.ones(2)]",
+    "torch.testing.assert_close(torch.ones(2, 3), torch.ones(3, 2))",
+    "torch.testing.assert_close(torch.ones(2), torch.ones(2).double())",
+    "torch.testing.assert_close(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1.0, 2.5, 5.0]))",
+    "len(torch.tensor(1))",
+    "torch.ones(2)[0, 0]",
+    "torch.testing.assert_close(torch.tensor(1.0), torch.tensor(2.0))",
+    "list(torch.tensor(1))",
+    "torch.ones(2, 2).t().unsqueeze(4)",
+    "F.cross_entropy(torch.ones(2, 3), torch.tensor([0, 3]))",
+    "F.cross_entropy(torch.ones(2, 3), torch.tensor([0]))",
+    "int(torch.ones(2))",
+    "nn.MultiheadAttention(5, 2)",
+    "torch.ones(2, 3)[torch.tensor([True, False, True])]",
+    "torch.tensor([True]) - torch.tensor([True])",
+    "torch.ones(1).double() @ torch.ones(1)",
+    "torch.ones(2, 1) @ torch.ones(1, 2).long()",
+    "torch.ones(3).expand(2)",
+    "torch.tensor('a')",
+]
 
 
 @pytest.mark.parametrize("code", MESSAGES)

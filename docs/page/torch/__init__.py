@@ -10,27 +10,63 @@ import math as _math
 import sys as _sys
 from typing import Any
 
-from torch import _dtypes, _finder, _random, _state  # the order of imports is that of what they need
-from torch._dtypes import promote_types
-from torch._state import device
-from torch._tensor import Size, Tensor, tensor
-from torch._methods import FUNCTIONS as _FUNCTIONS
+from torch import (  # the order of imports is that of what they need
+    _dtypes,
+    _finder,
+    _random,
+    _state,
+)
 from torch._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from torch._dtypes import dtype, promote_types
 from torch._factories import (
-    arange, as_tensor, cartesian_prod, combinations, empty, empty_like, eye, full, full_like, linspace, logspace,
-    meshgrid, ones, ones_like, scalar_tensor, tril_indices, triu_indices, zeros, zeros_like,
-)  # fmt: skip
+    arange,
+    as_tensor,
+    cartesian_prod,
+    combinations,
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    linspace,
+    logspace,
+    meshgrid,
+    ones,
+    ones_like,
+    scalar_tensor,
+    tril_indices,
+    triu_indices,
+    zeros,
+    zeros_like,
+)
+from torch._methods import FUNCTIONS as _FUNCTIONS
 from torch._printing import set_printoptions
 from torch._random import (
-    Generator, default_generator, manual_seed, multinomial, rand, rand_like, randint, randint_like, randn, randn_like, randperm,
-)  # fmt: skip
-from torch._random import normal_of as normal
+    Generator,
+    default_generator,
+    manual_seed,
+    multinomial,
+    normal_of as normal,
+    rand,
+    rand_like,
+    randint,
+    randint_like,
+    randn,
+    randn_like,
+    randperm,
+)
 from torch._shapes import broadcast_shapes, broadcast_tensors
-from torch._dtypes import dtype
+from torch._state import device
+from torch._tensor import Size, Tensor, tensor
 
 __version__ = "2.13.0+page"
 inf, nan, pi, e, newaxis = _math.inf, _math.nan, _math.pi, _math.e, None
-strided, contiguous_format, preserve_format, channels_last = "torch.strided", "contiguous", "preserve", "channels_last"
+strided, contiguous_format, preserve_format, channels_last = (
+    "torch.strided",
+    "contiguous",
+    "preserve",
+    "channels_last",
+)
 for _name, _function in _FUNCTIONS.items():
     globals()[_name] = _function
 for _name, _kind in _dtypes.DTYPES.items():
@@ -113,11 +149,25 @@ class finfo:
 
     def __init__(self, kind: Any = None):
         kind = kind or _dtypes.default()
-        bits, most = {"float64": (52, 1.7976931348623157e308), "float32": (23, 3.4028234663852886e38)}.get(
-            kind.name, {"float16": (10, 65504.0), "bfloat16": (7, 3.3895313892515355e38)}.get(kind.name, (0, 0.0))
+        bits, most = {
+            "float64": (52, 1.7976931348623157e308),
+            "float32": (23, 3.4028234663852886e38),
+        }.get(
+            kind.name,
+            {"float16": (10, 65504.0), "bfloat16": (7, 3.3895313892515355e38)}.get(
+                kind.name, (0, 0.0)
+            ),
         )
-        self.eps, self.max, self.min, self.bits, self.dtype = 2.0**-bits, most, -most, 8 * kind.itemsize, kind.name
-        self.tiny = self.smallest_normal = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(kind.name, 2.0**-126)
+        self.eps, self.max, self.min, self.bits, self.dtype = (
+            2.0**-bits,
+            most,
+            -most,
+            8 * kind.itemsize,
+            kind.name,
+        )
+        self.tiny = self.smallest_normal = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(
+            kind.name, 2.0**-126
+        )
 
 
 class iinfo:
@@ -148,7 +198,9 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module 'torch' has no attribute {name!r}")
     if name in ("vmap", "autocast"):
-        return getattr(_importlib.import_module("torch.func" if name == "vmap" else "torch.amp"), name)
+        return getattr(
+            _importlib.import_module("torch.func" if name == "vmap" else "torch.amp"), name
+        )
     if _finder.known(f"torch.{name}"):
         return _importlib.import_module(f"torch.{name}")
     if name in _TYPES:
@@ -157,13 +209,29 @@ def __getattr__(name: str) -> Any:
 
 
 # Asked for in annotations and with isinstance; nothing is ever one of them.
-_TYPES = (
-    "SymInt SymFloat SymBool ScriptModule Stream Event Storage UntypedStorage TypedStorage layout memory_format FloatTensor "
-    "LongTensor BoolTensor DoubleTensor HalfTensor IntTensor ByteTensor"
-).split()
+_TYPES = [
+    "SymInt",
+    "SymFloat",
+    "SymBool",
+    "ScriptModule",
+    "Stream",
+    "Event",
+    "Storage",
+    "UntypedStorage",
+    "TypedStorage",
+    "layout",
+    "memory_format",
+    "FloatTensor",
+    "LongTensor",
+    "BoolTensor",
+    "DoubleTensor",
+    "HalfTensor",
+    "IntTensor",
+    "ByteTensor",
+]
 
 
-from torch import nn, optim, autograd, random  # noqa: E402
+from torch import autograd, nn, optim, random  # noqa: E402
 from torch.nn.functional import dropout, embedding, layer_norm, relu, rms_norm, selu  # noqa: E402
 
 _ = _sys

@@ -6,13 +6,24 @@ from typing import Any
 from torch import _state
 from torch._tensor import Tensor, new
 
-__all__ = ["Node", "backward", "enable_grad", "grad", "inference_mode", "no_grad", "record", "set_grad_enabled"]
+__all__ = [
+    "Node",
+    "backward",
+    "enable_grad",
+    "grad",
+    "inference_mode",
+    "no_grad",
+    "record",
+    "set_grad_enabled",
+]
 
 
 class Node:
     """One operation that was done: where its inputs came from, and how a gradient goes back to them."""
 
-    def __init__(self, name: str, inputs: Sequence[Any], back: Callable[[Tensor], Sequence[Tensor | None]]):
+    def __init__(
+        self, name: str, inputs: Sequence[Any], back: Callable[[Tensor], Sequence[Tensor | None]]
+    ):
         self._name, self.back = name, back
         self.edges = [_edge(each) for each in inputs]
         self.hooks: list[Any] = []
@@ -39,7 +50,10 @@ def _edge(value: Any) -> Any:
 
 
 def record(
-    result: Tensor, name: str, inputs: Sequence[Any], back: Callable[[Tensor], Sequence[Tensor | None]]
+    result: Tensor,
+    name: str,
+    inputs: Sequence[Any],
+    back: Callable[[Tensor], Sequence[Tensor | None]],
 ) -> Tensor:
     """Note how the result was made, if anybody will ask for gradients."""
     if _state.grad[0]:
@@ -65,7 +79,9 @@ def _order(roots: Sequence[Any]) -> list[Any]:
         seen.add(id(node))
         stack.append((node, True))
         if isinstance(node, Node):
-            stack += [(edge, False) for edge in node.edges if edge is not None and id(edge) not in seen]
+            stack += [
+                (edge, False) for edge in node.edges if edge is not None and id(edge) not in seen
+            ]
     done.reverse()
     return done
 
@@ -77,7 +93,9 @@ def _run(outputs: Sequence[Tensor], grads: Sequence[Any], graph: bool) -> dict[i
     for output, given in zip(outputs, grads, strict=True):
         edge = _edge(output)
         if edge is None:
-            raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                "element 0 of tensors does not require grad and does not have a grad_fn"
+            )
         if given is None:
             if output.numel() != 1:
                 raise RuntimeError("grad can be implicitly created only for scalar outputs")
@@ -91,7 +109,11 @@ def _run(outputs: Sequence[Tensor], grads: Sequence[Any], graph: bool) -> dict[i
             gradient = found.get(id(node))
             if gradient is None:
                 continue
-            for hook in list(node.hooks) if isinstance(node, Node) else list(getattr(node, "leaf_hooks", ())):
+            for hook in (
+                list(node.hooks)
+                if isinstance(node, Node)
+                else list(getattr(node, "leaf_hooks", ()))
+            ):
                 changed = hook(gradient)
                 gradient = gradient if changed is None else changed
             found[id(node)] = gradient
@@ -121,11 +143,18 @@ def _forget(outputs: Sequence[Tensor]) -> None:
 
 
 def backward(
-    tensors: Any, grad_tensors: Any = None, retain_graph: bool | None = None, create_graph: bool = False
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
 ) -> None:
     """Add to each leaf's `grad` what it gets."""
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    grads = [grad_tensors] if grad_tensors is None or isinstance(grad_tensors, Tensor) else list(grad_tensors)
+    grads = (
+        [grad_tensors]
+        if grad_tensors is None or isinstance(grad_tensors, Tensor)
+        else list(grad_tensors)
+    )
     grads = grads if len(grads) == len(outputs) else [None] * len(outputs)
     found = _run(outputs, grads, create_graph)
     for node in _order([_edge(output) for output in outputs]):
@@ -154,7 +183,11 @@ def grad(
     """The gradients of outputs by inputs."""
     outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    given = [grad_outputs] if grad_outputs is None or isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    given = (
+        [grad_outputs]
+        if grad_outputs is None or isinstance(grad_outputs, Tensor)
+        else list(grad_outputs)
+    )
     given = given if len(given) == len(outputs) else [None] * len(outputs)
     found = _run(outputs, given, create_graph)
     results = []

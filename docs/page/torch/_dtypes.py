@@ -11,8 +11,21 @@ __all__ = ["DTYPES", "default", "dtype", "keep", "promote_types", "set_default"]
 class dtype:
     """One type. 16-bit floats are kept as 32-bit ones that have been rounded: there is no array of them."""
 
-    def __init__(self, name: str, code: str, itemsize: int, rank: int, shorten: Callable[[array], array] | None = None):
-        self.name, self.code, self.itemsize, self.rank, self.shorten = name, code, itemsize, rank, shorten
+    def __init__(
+        self,
+        name: str,
+        code: str,
+        itemsize: int,
+        rank: int,
+        shorten: Callable[[array], array] | None = None,
+    ):
+        self.name, self.code, self.itemsize, self.rank, self.shorten = (
+            name,
+            code,
+            itemsize,
+            rank,
+            shorten,
+        )
         self.is_floating_point = rank >= 20
         self.is_complex = False
         self.is_signed = name not in ("uint8", "bool")
@@ -33,7 +46,9 @@ def _half(numbers: array) -> array:
     top, form = 65520.0, f"{len(numbers)}e"
     if any(not -top < x < top for x in numbers):
         infinite = float("inf")
-        numbers = array("f", (infinite if x >= top else -infinite if x <= -top else x for x in numbers))
+        numbers = array(
+            "f", (infinite if x >= top else -infinite if x <= -top else x for x in numbers)
+        )
     return array("f", struct.unpack(form, struct.pack(form, *numbers)))
 
 
@@ -41,7 +56,10 @@ def _brain(numbers: array) -> array:
     """Rounded to bfloat16: to the nearest of the upper 16 bits, halves to the even one."""
     bits = array("I", numbers.tobytes())
     rounded = (
-        (x + 0x7FFF + ((x >> 16) & 1)) & 0xFFFF0000 if x & 0x7F800000 != 0x7F800000 else x & 0xFFFF0000 for x in bits
+        (x + 0x7FFF + ((x >> 16) & 1)) & 0xFFFF0000
+        if x & 0x7F800000 != 0x7F800000
+        else x & 0xFFFF0000
+        for x in bits
     )
     return array("f", array("I", rounded).tobytes())
 
@@ -99,7 +117,11 @@ def keep(kind: dtype, numbers: Iterable[Any], cast: bool = False) -> array:
     if kind.code not in "fd" and not isinstance(numbers, (array, list, range)):
         numbers = list(numbers)  # it may be gone through twice
     try:
-        found = numbers if isinstance(numbers, array) and numbers.typecode == kind.code else array(kind.code, numbers)
+        found = (
+            numbers
+            if isinstance(numbers, array) and numbers.typecode == kind.code
+            else array(kind.code, numbers)
+        )
     except OverflowError:  # integers go round, as in C
         bits = 8 * kind.itemsize
         least = -(1 << bits - 1) if kind.is_signed else 0

@@ -15,7 +15,18 @@ __all__ = ["binary", "cast", "clone", "result_type", "unary", "where"]
 
 COMPARED = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"}
 ASKED = {"isnan", "isinf", "isneginf", "isposinf", "isfinite", "logical_not"}
-KEEPS_INTEGERS = {"neg", "abs", "square", "sign", "relu", "floor", "ceil", "round", "trunc", "invert"}
+KEEPS_INTEGERS = {
+    "neg",
+    "abs",
+    "square",
+    "sign",
+    "relu",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "invert",
+}
 
 
 def _kind_of(number: Any) -> dtype:
@@ -35,9 +46,11 @@ def result_type(*values: Any) -> dtype:
         for kind in group:
             if found is None:
                 found = kind
-            elif group is groups[0] or (group is groups[1] and not groups[0]):
-                found = promote_types(found, kind)
-            elif _category(kind) > _category(found):
+            elif (
+                group is groups[0]
+                or (group is groups[1] and not groups[0])
+                or _category(kind) > _category(found)
+            ):
                 found = promote_types(found, kind)
     return found or default()
 
@@ -64,7 +77,9 @@ def binary(name: str, a: Any, b: Any) -> Tensor:
     """A result for each pair, broadcast; one of the two may be a number of Python."""
     kind = _out_kind(name, a, b)
     first, second = isinstance(a, Tensor), isinstance(b, Tensor)
-    shape = broadcast_shapes(a.shape, b.shape) if first and second else a.shape if first else b.shape
+    shape = (
+        broadcast_shapes(a.shape, b.shape) if first and second else a.shape if first else b.shape
+    )
     missing = a if first and a._data is None else b if second and b._data is None else None
     if missing is not None:
         return new(None, shape, kind, missing._device)
@@ -191,7 +206,11 @@ def unary(name: str, x: Tensor) -> Tensor:
             "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
             "the `~` or `logical_not()` operator instead."
         )
-    made = new(_kernels.unary("logical_not" if name == "invert" and kind is BOOL else name, x.flat()), x.shape, kind)
+    made = new(
+        _kernels.unary("logical_not" if name == "invert" and kind is BOOL else name, x.flat()),
+        x.shape,
+        kind,
+    )
     slope = UNARY_SLOPES.get(name)
     if slope is None:
         return made
@@ -211,7 +230,11 @@ def cast(x: Tensor, kind: dtype) -> Tensor:
         made = new(keep(kind, [_truncated(number, kind) for number in numbers]), x.shape, kind)
     else:
         made = new(keep(kind, numbers, cast=whole or kind is BOOL), x.shape, kind)
-    return record(made, "ToCopy", (x,), lambda g: (cast(g, before),)) if kind.is_floating_point else made
+    return (
+        record(made, "ToCopy", (x,), lambda g: (cast(g, before),))
+        if kind.is_floating_point
+        else made
+    )
 
 
 def _truncated(number: float, kind: dtype) -> int:
@@ -250,13 +273,18 @@ def where(condition: Tensor, a: Any = None, b: Any = None) -> Any:
     first, second = (flat_of(x, shape) if x.ndim else x.item() for x in parts)
     made = new(_kernels.choose(flat_of(condition, shape), first, second), shape, kind)
     return record(
-        made, "Where", (a, b), lambda g: (_fit(where(condition, g, 0.0), a), _fit(where(condition, 0.0, g), b))
+        made,
+        "Where",
+        (a, b),
+        lambda g: (_fit(where(condition, g, 0.0), a), _fit(where(condition, 0.0, g), b)),
     )
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     if mask.dtype is not BOOL:
-        raise RuntimeError(f"masked_fill_ only supports boolean masks, but got mask with dtype {_plain(mask.dtype)}")
+        raise RuntimeError(
+            f"masked_fill_ only supports boolean masks, but got mask with dtype {_plain(mask.dtype)}"
+        )
     number = value.item() if isinstance(value, Tensor) else value
     shape = broadcast_shapes(x.shape, mask.shape)
     if x._data is None:
@@ -265,14 +293,22 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     given = value if isinstance(value, Tensor) else None
 
     def back(g: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        return _fit(where(mask, 0.0, g), x), None if given is None else _fit(where(mask, g, 0.0), given)
+        return _fit(where(mask, 0.0, g), x), None if given is None else _fit(
+            where(mask, g, 0.0), given
+        )
 
     return record(made, "MaskedFill", (x, given), back)
 
 
 def _plain(kind: dtype) -> str:
     """The type as torch's own errors spell it."""
-    names = {"float32": "float", "float64": "double", "int64": "long int", "int32": "int", "uint8": "unsigned char"}
+    names = {
+        "float32": "float",
+        "float64": "double",
+        "int64": "long int",
+        "int32": "int",
+        "uint8": "unsigned char",
+    }
     return names.get(kind.name, kind.name)
 
 
@@ -299,7 +335,7 @@ def lerp(a: Tensor, b: Tensor, weight: Any) -> Tensor:
 def round_(x: Tensor, *, decimals: int = 0) -> Tensor:
     if not decimals:
         return unary("round", x)
-    power = 10.0**abs(decimals)
+    power = 10.0 ** abs(decimals)
     scaled = unary("round", x * power if decimals > 0 else x / power)
     return scaled / power if decimals > 0 else scaled * power
 
@@ -309,7 +345,9 @@ def is_close(a: Tensor, b: Tensor, rtol: float, atol: float, equal_nan: bool) ->
     shape = broadcast_shapes(a.shape, b.shape)
     found = []
     for x, y in zip(flat_of(a, shape), flat_of(b, shape), strict=True):
-        near = x == y or (abs(x - y) <= atol + rtol * abs(y) and math.isfinite(y) and math.isfinite(x))
+        near = x == y or (
+            abs(x - y) <= atol + rtol * abs(y) and math.isfinite(y) and math.isfinite(x)
+        )
         found.append(near or (equal_nan and x != x and y != y))
     return found
 
@@ -321,4 +359,3 @@ def floor_divide(a: Any, b: Any, rounding_mode: str | None = "floor") -> Tensor:
         return binary("floor_divide", a, b)
     kind = result_type(a, b)
     return cast(unary("trunc", binary("div", a, b)), kind)
-

@@ -13,7 +13,15 @@ from torch._tensor import Tensor, new, tensor
 __all__ = ["arange", "empty", "eye", "full", "linspace", "ones", "zeros"]
 
 
-def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+def full(
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **_: Any,
+) -> Tensor:
     shape = sizes(size) if isinstance(size, tuple) else sizes((size,))
     if isinstance(fill_value, Tensor):
         dtype, fill_value = dtype or fill_value.dtype, fill_value.item()
@@ -30,19 +38,33 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, r
 
 def zeros(*size: Any, dtype: Any = None, **more: Any) -> Tensor:
     more.pop("out", None)
-    return full(tuple(sizes(more.pop("size", size) if size == () else size)), 0, dtype=dtype or default(), **more)
+    return full(
+        tuple(sizes(more.pop("size", size) if size == () else size)),
+        0,
+        dtype=dtype or default(),
+        **more,
+    )
 
 
 def ones(*size: Any, dtype: Any = None, **more: Any) -> Tensor:
-    return full(tuple(sizes(more.pop("size", size) if size == () else size)), 1, dtype=dtype or default(), **more)
+    return full(
+        tuple(sizes(more.pop("size", size) if size == () else size)),
+        1,
+        dtype=dtype or default(),
+        **more,
+    )
 
 
-def empty(*size: Any, dtype: Any = None, memory_format: Any = None, pin_memory: bool = False, **more: Any) -> Tensor:
+def empty(
+    *size: Any, dtype: Any = None, memory_format: Any = None, pin_memory: bool = False, **more: Any
+) -> Tensor:
     return zeros(*size, dtype=dtype, **more)
 
 
 def _like(make: Any) -> Any:
-    def like(x: Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **more: Any) -> Tensor:
+    def like(
+        x: Tensor, *, dtype: Any = None, device: Any = None, memory_format: Any = None, **more: Any
+    ) -> Tensor:
         return make(*x.shape, dtype=dtype or x.dtype, device=device or x.device, **more)
 
     return like
@@ -51,11 +73,23 @@ def _like(make: Any) -> Any:
 zeros_like, ones_like, empty_like = _like(zeros), _like(ones), _like(empty)
 
 
-def full_like(x: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:
-    return full(tuple(x.shape), fill_value, dtype=dtype or x.dtype, device=device or x.device, **more)
+def full_like(
+    x: Tensor, fill_value: Any, *, dtype: Any = None, device: Any = None, **more: Any
+) -> Tensor:
+    return full(
+        tuple(x.shape), fill_value, dtype=dtype or x.dtype, device=device or x.device, **more
+    )
 
 
-def arange(*ends: Any, start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:
+def arange(
+    *ends: Any,
+    start: Any = 0,
+    end: Any = None,
+    step: Any = 1,
+    dtype: Any = None,
+    device: Any = None,
+    **more: Any,
+) -> Tensor:
     if len(ends) == 1:
         end = ends[0]
     elif ends:
@@ -70,7 +104,9 @@ def arange(*ends: Any, start: Any = 0, end: Any = None, step: Any = 1, dtype: An
     return made.requires_grad_() if more.get("requires_grad") else made
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None) -> Tensor:
+def linspace(
+    start: float, end: float, steps: int, *, dtype: Any = None, device: Any = None
+) -> Tensor:
     kind = dtype or default()
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     step = step if kind.code == "d" else array("f", [step])[0]
@@ -79,12 +115,16 @@ def linspace(start: float, end: float, steps: int, *, dtype: Any = None, device:
     return new(keep(kind, numbers, cast=True), (steps,), kind)
 
 
-def logspace(start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None) -> Tensor:
+def logspace(
+    start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None
+) -> Tensor:
     kind = dtype or default()
     return new([base**power for power in linspace(start, end, steps).tolist()], (steps,), kind)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **more: Any) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, device: Any = None, **more: Any
+) -> Tensor:
     m = n if m is None else m
     made = zeros(n, m, dtype=dtype, device=device)
     if made._data is not None:
@@ -114,12 +154,17 @@ def triu_indices(row: int, col: int, offset: int = 0) -> Tensor:
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    lines = list(tensors[0]) if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else list(tensors)
+    lines = (
+        list(tensors[0])
+        if len(tensors) == 1 and not isinstance(tensors[0], Tensor)
+        else list(tensors)
+    )
     if indexing == "xy":
         lines[:2] = lines[1::-1]
     shape = [len(line) for line in lines]
     found = [
-        line.reshape([-1 if d == i else 1 for d in range(len(lines))]).expand(*shape) for i, line in enumerate(lines)
+        line.reshape([-1 if d == i else 1 for d in range(len(lines))]).expand(*shape)
+        for i, line in enumerate(lines)
     ]
     if indexing == "xy":
         found = [x.transpose(0, 1) for x in found]
@@ -139,7 +184,6 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     import itertools
 
     rows = list(itertools.product(*(x.tolist() for x in tensors)))
-    return new([number for row in rows for number in row], (len(rows), len(tensors)), tensors[0].dtype)
-
-
-
+    return new(
+        [number for row in rows for number in row], (len(rows), len(tensors)), tensors[0].dtype
+    )

@@ -14,13 +14,28 @@ from torch._tensor import Tensor, new, view_of
 __all__ = ["load", "save"]
 
 STORED = {
-    "FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
-    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
     "BoolStorage": "bool",
-}  # fmt: skip
+}
 
 
-def _tensor(stored: Tensor, offset: int, size: Any, stride: Any, requires_grad: bool = False, hooks: Any = None, *_: Any) -> Tensor:
+def _tensor(
+    stored: Tensor,
+    offset: int,
+    size: Any,
+    stride: Any,
+    requires_grad: bool = False,
+    hooks: Any = None,
+    *_: Any,
+) -> Tensor:
     made = view_of(stored, size, stride, offset)
     made._base = None
     return made.requires_grad_() if requires_grad else made

@@ -15,11 +15,47 @@ from torch import _state
 __all__ = ["install", "known"]
 
 # Modules of torch that exist and that we have not written; what is below them exists as well.
-LACKING = (
-    "_C _dynamo _inductor _functorch accelerator amp ao backends compiler cpu cuda distributed distributions export fft fx "
-    "hub jit library linalg masked mps multiprocessing nested ops package profiler quantization serialization signal sparse "
-    "special types xpu func overrides utils testing return_types"
-).split()
+LACKING = [
+    "_C",
+    "_dynamo",
+    "_inductor",
+    "_functorch",
+    "accelerator",
+    "amp",
+    "ao",
+    "backends",
+    "compiler",
+    "cpu",
+    "cuda",
+    "distributed",
+    "distributions",
+    "export",
+    "fft",
+    "fx",
+    "hub",
+    "jit",
+    "library",
+    "linalg",
+    "masked",
+    "mps",
+    "multiprocessing",
+    "nested",
+    "ops",
+    "package",
+    "profiler",
+    "quantization",
+    "serialization",
+    "signal",
+    "sparse",
+    "special",
+    "types",
+    "xpu",
+    "func",
+    "overrides",
+    "utils",
+    "testing",
+    "return_types",
+]
 
 
 class _Lacking(type):
@@ -46,7 +82,9 @@ class _Lacking(type):
 
 def placeholder(name: str) -> Any:
     """A class of this name, without torch in front, that can be imported, annotated with and derived from, not used."""
-    return _Lacking(name.rpartition(".")[2], (), {"_full_name": name, "__doc__": "not in this page's stand-in"})
+    return _Lacking(
+        name.rpartition(".")[2], (), {"_full_name": name, "__doc__": "not in this page's stand-in"}
+    )
 
 
 class _Module(ModuleType):
@@ -88,7 +126,11 @@ def known(name: str) -> bool:
         return False
     if parts[1] in LACKING:
         return True
-    return parts[1] in ("nn", "optim") and len(parts) > 2 and parts[2] in ("attention", "parallel", "utils", "lr_scheduler")
+    return (
+        parts[1] in ("nn", "optim")
+        and len(parts) > 2
+        and parts[2] in ("attention", "parallel", "utils", "lr_scheduler")
+    )
 
 
 def install() -> None:

@@ -23,7 +23,9 @@ def _parts(key: Any, x: Tensor) -> list[Any]:
         parts = [key]
     found: list[Any] = []
     for part in parts:
-        if isinstance(part, (list, range)) or hasattr(part, "__array__") and not isinstance(part, Tensor):
+        if isinstance(part, (list, range)) or (
+            hasattr(part, "__array__") and not isinstance(part, Tensor)
+        ):
             part = tensor(list(part), dtype=None if len(part) else INT64)
         if isinstance(part, Tensor) and not part.ndim and part.dtype is not BOOL:
             part = part if part.dtype.is_floating_point else int(part.item())
@@ -59,7 +61,9 @@ def _view(x: Tensor, parts: list[Any]) -> tuple[Tensor, dict[int, Any]]:
             shape.append(1)
             strides.append(0 if not shape[1:] else strides[-1] if strides else 0)
             continue
-        if isinstance(part, bool) or (isinstance(part, Tensor) and part.dtype is BOOL and not part.ndim):
+        if isinstance(part, bool) or (
+            isinstance(part, Tensor) and part.dtype is BOOL and not part.ndim
+        ):
             lists[len(shape)] = tensor([0] if part else [], dtype=INT64)
             shape.append(1)
             strides.append(0)
@@ -85,7 +89,9 @@ def _view(x: Tensor, parts: list[Any]) -> tuple[Tensor, dict[int, Any]]:
             continue
         size, stride = x.shape[at], x._strides[at]
         if isinstance(part, slice):
-            start, stop, step = (None if v is None else int(v) for v in (part.start, part.stop, part.step))
+            start, stop, step = (
+                None if v is None else int(v) for v in (part.start, part.stop, part.step)
+            )
             if step is not None and step <= 0:
                 raise ValueError("step must be greater than zero")
             start, stop, step = slice(start, stop, step).indices(size)
@@ -102,13 +108,17 @@ def _view(x: Tensor, parts: list[Any]) -> tuple[Tensor, dict[int, Any]]:
                     f"(got {type(part).__name__})"
                 ) from None
             if not -size <= number < size:
-                raise IndexError(f"index {number} is out of bounds for dimension {at} with size {size}")
+                raise IndexError(
+                    f"index {number} is out of bounds for dimension {at} with size {size}"
+                )
             offset += (number % size) * stride
         at += 1
     return view_of(x, shape, strides, offset), lists
 
 
-def _chosen(v: Tensor, lists: dict[int, Tensor], strides: Sequence[int], start: int) -> tuple[list[int], list[int]]:
+def _chosen(
+    v: Tensor, lists: dict[int, Tensor], strides: Sequence[int], start: int
+) -> tuple[list[int], list[int]]:
     """Where what the lists name stands among numbers of these strides, and its shape."""
     dims = sorted(lists)
     together = broadcast_shapes(*(lists[d].shape for d in dims))
@@ -118,8 +128,13 @@ def _chosen(v: Tensor, lists: dict[int, Tensor], strides: Sequence[int], start: 
         column = flat_of(lists[d], together)
         for number in column:
             if not -size <= number < size:
-                raise IndexError(f"index {number} is out of bounds for dimension {d} with size {size}")
-        steps = [step + (number % size if number < 0 else number) * stride for step, number in zip(steps, column, strict=True)]
+                raise IndexError(
+                    f"index {number} is out of bounds for dimension {d} with size {size}"
+                )
+        steps = [
+            step + (number % size if number < 0 else number) * stride
+            for step, number in zip(steps, column, strict=True)
+        ]
     neighbours = dims[-1] - dims[0] == len(dims) - 1
     first = dims[0] if neighbours else 0
     rest = [d for d in range(v.ndim) if d not in lists]
@@ -136,7 +151,7 @@ def get(x: Tensor, key: Any) -> Tensor:
     v, lists = _view(x, parts)
     if lists:
         return _picked(x, v, lists)
-    if x._node is None and not x.requires_grad_flag or not _state.grad[0]:
+    if (x._node is None and not x.requires_grad_flag) or not _state.grad[0]:
         return v
     before, offset, strides = x.shape, v._offset - x._offset, v._strides
     if not x.is_contiguous():  # places are counted among the numbers row by row
@@ -164,7 +179,12 @@ def _spread(g: Tensor, before: Sequence[int], shape: Any, strides: Any, offset: 
     whole = new(array(g.dtype.code, bytes(count * array(g.dtype.code).itemsize)), before, g.dtype)
     view_of(whole, shape, strides, offset).write(g.flat())
     if g.requires_grad:
-        return record(whole, "SliceBackward", (g,), lambda h: (view_of(h.contiguous(), shape, strides, offset),))
+        return record(
+            whole,
+            "SliceBackward",
+            (g,),
+            lambda h: (view_of(h.contiguous(), shape, strides, offset),),
+        )
     return whole
 
 
@@ -178,7 +198,9 @@ def _picked(x: Tensor, v: Tensor, lists: dict[int, Tensor]) -> Tensor:
         flat = v.flat()
         for number in places:
             if not -size <= number < size:
-                raise IndexError(f"index {number} is out of bounds for dimension 0 with size {size}")
+                raise IndexError(
+                    f"index {number} is out of bounds for dimension 0 with size {size}"
+                )
         out = array(x.dtype.code)
         for i in places:
             i %= size
@@ -198,7 +220,9 @@ def _picked(x: Tensor, v: Tensor, lists: dict[int, Tensor]) -> Tensor:
             for at, i in enumerate(places):
                 i %= size
                 part = numbers[at * m : at * m + m]
-                whole[i * m : i * m + m] = array(whole.typecode, map(float.__add__, whole[i * m : i * m + m], part))
+                whole[i * m : i * m + m] = array(
+                    whole.typecode, map(float.__add__, whole[i * m : i * m + m], part)
+                )
         else:
             own, _ = _chosen(v, lists, contiguous_strides(v.shape), 0)
             for i, number in zip(own, numbers, strict=True):
@@ -211,7 +235,9 @@ def _picked(x: Tensor, v: Tensor, lists: dict[int, Tensor]) -> Tensor:
         if not x.is_contiguous():
             raise _state.lacking("a gradient of a list of places in a view that is not contiguous")
         before = x.shape
-        whole_view = record(v, "Slice", (x,), lambda g: (_spread(g, before, parts_shape, strides, offset),))
+        whole_view = record(
+            v, "Slice", (x,), lambda g: (_spread(g, before, parts_shape, strides, offset),)
+        )
         return record(made, "Index", (whole_view,), back)
     return record(made, "Index", (x,), back)
 
@@ -268,7 +294,9 @@ def _rebase(base: Tensor, x: Tensor, where: list[int], shape: Sequence[int], giv
         kept = array(numbers.typecode, numbers)
         for i in where:
             kept[i] = 0
-        return new(kept, g.shape, g.dtype), sum_to(part, given.shape) if given.requires_grad else None
+        return new(kept, g.shape, g.dtype), sum_to(
+            part, given.shape
+        ) if given.requires_grad else None
 
     base._node, base.requires_grad_flag = None, False
     record(base, "CopySlices", (old, given), back)
@@ -283,9 +311,13 @@ def _leaf_check(x: Tensor) -> None:
         return
     base = x._base if x._base is not None else x
     if x.requires_grad_flag and x._node is None:
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+        )
     if x._base is not None and base.requires_grad_flag and base._node is None:
-        raise RuntimeError("a view of a leaf Variable that requires grad is being used in an in-place operation.")
+        raise RuntimeError(
+            "a view of a leaf Variable that requires grad is being used in an in-place operation."
+        )
 
 
 def replace(x: Tensor, value: Any) -> Tensor:
@@ -294,7 +326,12 @@ def replace(x: Tensor, value: Any) -> Tensor:
     if x._data is None:
         return x
     given = value if isinstance(value, Tensor) else tensor(value, dtype=x.dtype)
-    if result_type(given).is_floating_point and not x.dtype.is_floating_point and given.ndim and x.dtype is BOOL:
+    if (
+        result_type(given).is_floating_point
+        and not x.dtype.is_floating_point
+        and given.ndim
+        and x.dtype is BOOL
+    ):
         given = given != 0
     if broadcast_shapes(given.shape, x.shape) != x.shape:
         raise RuntimeError(
@@ -302,7 +339,11 @@ def replace(x: Tensor, value: Any) -> Tensor:
             f"{list(broadcast_shapes(given.shape, x.shape))}"
         )
     numbers = flat_of(cast(given.detach(), x.dtype), x.shape)
-    x.write(array(numbers.typecode, numbers) if numbers is x._data or numbers is given._data else numbers)
+    x.write(
+        array(numbers.typecode, numbers)
+        if numbers is x._data or numbers is given._data
+        else numbers
+    )
     if _state.grad[0] and (x.requires_grad or given.requires_grad):
         if x._base is None:
             old = view_of(x, x.shape, x._strides, x._offset)
@@ -325,7 +366,9 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Any = 1
 
 
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    return get(x, (slice(None),) * (dim % max(x.ndim, 1)) + (index if index.ndim else index.reshape(1),))
+    return get(
+        x, (slice(None),) * (dim % max(x.ndim, 1)) + (index if index.ndim else index.reshape(1),)
+    )
 
 
 def take_along_dim(x: Tensor, indices: Tensor, dim: int) -> Tensor:

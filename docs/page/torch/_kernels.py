@@ -14,11 +14,32 @@ from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
-__all__ = ["binary", "choose", "matmul_rows", "register", "scalar", "softmax_rows", "strided", "sum_rows", "unary"]
+__all__ = [
+    "binary",
+    "choose",
+    "matmul_rows",
+    "register",
+    "scalar",
+    "softmax_rows",
+    "strided",
+    "sum_rows",
+    "unary",
+]
 
 _FAST: dict[str, Callable[..., Any]] = {}
-_KNOWN = {"matmul_rows", "unary", "binary", "scalar", "softmax_rows", "strided", "choose", "sum_rows"}
-_dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (lambda a, b: sum(map(operator.mul, a, b)))
+_KNOWN = {
+    "matmul_rows",
+    "unary",
+    "binary",
+    "scalar",
+    "softmax_rows",
+    "strided",
+    "choose",
+    "sum_rows",
+}
+_dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (
+    lambda a, b: sum(map(operator.mul, a, b))
+)
 
 
 def register(name: str, function: Callable[..., Any] | None) -> None:
@@ -44,7 +65,10 @@ def matmul_rows(a: array, b: array, n: int, k: int, m: int, count: int = 1) -> S
     integers = a.typecode not in "fd"
     dot = (lambda r, c: sum(map(operator.mul, r, c))) if integers else _dot
     for at in range(count):
-        left, right = a[at * n * k : (at + 1) * n * k].tolist(), b[at * k * m : (at + 1) * k * m].tolist()
+        left, right = (
+            a[at * n * k : (at + 1) * n * k].tolist(),
+            b[at * k * m : (at + 1) * k * m].tolist(),
+        )
         columns = [right[j::m] for j in range(m)]
         for i in range(0, n * k, k) if k else repeat(0, n):
             row = left[i : i + k]
@@ -84,7 +108,9 @@ def _starts(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
 
 
 @lru_cache(1024)
-def _joined(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _joined(
+    shape: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Neighbouring axes that are passed through in one go, as one."""
     sizes, steps = [1], [0]
     for size, step in zip(shape, strides, strict=True):
@@ -286,7 +312,10 @@ def _gelu(x: float) -> float:
 
 
 def _gelu_slope(x: float) -> float:
-    return 0.5 * (1 + math.erf(x * 0.7071067811865476)) + x * math.exp(-0.5 * x * x) * 0.3989422804014327
+    return (
+        0.5 * (1 + math.erf(x * 0.7071067811865476))
+        + x * math.exp(-0.5 * x * x) * 0.3989422804014327
+    )
 
 
 def _relu(x: float) -> float:

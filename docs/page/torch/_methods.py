@@ -1,10 +1,20 @@
 """Hangs the operations onto the class: operators, methods, and those with a low line, which write into the tensor."""
 
-
 from collections.abc import Callable
 from typing import Any
 
-from torch import _autograd, _elementwise, _factories, _indexing, _kernels, _products, _random, _reductions, _shapes, _state
+from torch import (
+    _autograd,
+    _elementwise,
+    _factories,
+    _indexing,
+    _kernels,
+    _products,
+    _random,
+    _reductions,
+    _shapes,
+    _state,
+)
 from torch._dtypes import DTYPES, dtype
 from torch._elementwise import binary, cast, clone, unary
 from torch._tensor import Tensor, new, tensor
@@ -43,26 +53,60 @@ def _operator(name: str, reverse: bool = False) -> Callable[..., Any]:
 
 
 OPERATORS = {
-    "add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floor_divide", "mod": "remainder",
-    "pow": "pow", "and": "and", "or": "or", "xor": "xor", "lshift": "lshift", "rshift": "rshift",
-}  # fmt: skip
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "lshift": "lshift",
+    "rshift": "rshift",
+}
 for own, name in OPERATORS.items():
     setattr(Tensor, f"__{own}__", _operator(name))
     setattr(Tensor, f"__r{own}__", _operator(name, reverse=True))
 for name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(Tensor, f"__{name}__", _operator(name))
-for name in (
-    "mul div floor_divide remainder fmod atan2 eq ne lt le gt ge logical_and logical_or logical_xor maximum minimum"
-).split():
+for name in [
+    "mul",
+    "div",
+    "floor_divide",
+    "remainder",
+    "fmod",
+    "atan2",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+]:
     FUNCTIONS[name] = _both(name)
 for name in _kernels.UNARY:
     if name not in ("gelu", "gelu_slope", "softplus", "entr", "invert", "round"):
         FUNCTIONS[name] = _one(name)
 FUNCTIONS |= {
-    "multiply": _both("mul"), "true_divide": _both("div"), "bitwise_and": _both("and"), "bitwise_or": _both("or"),
-    "bitwise_xor": _both("xor"), "bitwise_not": _one("invert"), "greater": _both("gt"), "less": _both("lt"),
-    "absolute": _one("abs"), "negative": _one("neg"), "arctan2": _both("atan2"),
-}  # fmt: skip
+    "multiply": _both("mul"),
+    "true_divide": _both("div"),
+    "bitwise_and": _both("and"),
+    "bitwise_or": _both("or"),
+    "bitwise_xor": _both("xor"),
+    "bitwise_not": _one("invert"),
+    "greater": _both("gt"),
+    "less": _both("lt"),
+    "absolute": _one("abs"),
+    "negative": _one("neg"),
+    "arctan2": _both("atan2"),
+}
 
 
 def _pow(x: Any, exponent: Any) -> Tensor:
@@ -84,14 +128,18 @@ Tensor.__pow__ = _pow  # type: ignore[attr-defined]
 Tensor.__abs__ = FUNCTIONS["abs"]  # type: ignore[attr-defined]
 Tensor.__neg__ = FUNCTIONS["neg"]  # type: ignore[attr-defined]
 Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
-Tensor.__matmul__ = lambda self, other: _products.matmul(self, other) if isinstance(other, Tensor) else NotImplemented  # type: ignore[attr-defined]
+Tensor.__matmul__ = lambda self, other: (
+    _products.matmul(self, other) if isinstance(other, Tensor) else NotImplemented
+)  # type: ignore[attr-defined]
 Tensor.__getitem__ = _indexing.get  # type: ignore[attr-defined]
 Tensor.__setitem__ = _indexing.put  # type: ignore[attr-defined]
 
 
 def _invert(x: Tensor) -> Tensor:
     if x.dtype.is_floating_point:
-        raise TypeError("~ (operator.invert) is only implemented on integer and Boolean-type tensors")
+        raise TypeError(
+            "~ (operator.invert) is only implemented on integer and Boolean-type tensors"
+        )
     return unary("invert", x)
 
 
@@ -111,34 +159,113 @@ def _div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 FUNCTIONS |= {
-    "pow": _pow, "add": _add, "sub": _sub, "subtract": _sub, "div": _div, "divide": _div, "clone": clone, "where": _elementwise.where,
-    "masked_fill": _elementwise.masked_fill, "clamp": _elementwise.clamp, "clip": _elementwise.clamp,
-    "lerp": _elementwise.lerp, "round": _elementwise.round_, "result_type": _elementwise.result_type,
-    "cat": _shapes.cat, "concat": _shapes.cat, "concatenate": _shapes.cat, "stack": _shapes.stack,
-    "matmul": _products.matmul, "mm": _products.matmul, "bmm": _products.matmul, "mv": _products.matmul,
-    "dot": _products.dot, "inner": _products.dot, "outer": _products.outer, "einsum": _products.einsum,
-    "cdist": _products.cdist, "sum": _reductions.sum, "mean": _reductions.mean, "prod": _reductions.prod,
-    "var": _reductions.var, "std": _reductions.std, "all": _reductions.all_, "any": _reductions.any_,
-    "amax": _reductions.amax, "amin": _reductions.amin, "max": _reductions.max_, "min": _reductions.min_,
-    "bernoulli": _random.bernoulli_of, "softmax": _reductions.softmax, "index_add": _indexing.index_add,
-    "index_select": _indexing.index_select, "take_along_dim": _indexing.take_along_dim,
-    "clamp_min": lambda input, min: _elementwise.clamp(input, min), "clamp_max": lambda input, max: _elementwise.clamp(input, None, max),
-}  # fmt: skip
-for name in (
-    "argmax argmin median quantile norm log_softmax logsumexp cumsum cumprod cummax diff argsort sort topk gather scatter nonzero "
-    "unique bincount equal allclose isclose isin searchsorted"
-).split():
+    "pow": _pow,
+    "add": _add,
+    "sub": _sub,
+    "subtract": _sub,
+    "div": _div,
+    "divide": _div,
+    "clone": clone,
+    "where": _elementwise.where,
+    "masked_fill": _elementwise.masked_fill,
+    "clamp": _elementwise.clamp,
+    "clip": _elementwise.clamp,
+    "lerp": _elementwise.lerp,
+    "round": _elementwise.round_,
+    "result_type": _elementwise.result_type,
+    "cat": _shapes.cat,
+    "concat": _shapes.cat,
+    "concatenate": _shapes.cat,
+    "stack": _shapes.stack,
+    "matmul": _products.matmul,
+    "mm": _products.matmul,
+    "bmm": _products.matmul,
+    "mv": _products.matmul,
+    "dot": _products.dot,
+    "inner": _products.dot,
+    "outer": _products.outer,
+    "einsum": _products.einsum,
+    "cdist": _products.cdist,
+    "sum": _reductions.sum,
+    "mean": _reductions.mean,
+    "prod": _reductions.prod,
+    "var": _reductions.var,
+    "std": _reductions.std,
+    "all": _reductions.all_,
+    "any": _reductions.any_,
+    "amax": _reductions.amax,
+    "amin": _reductions.amin,
+    "max": _reductions.max_,
+    "min": _reductions.min_,
+    "bernoulli": _random.bernoulli_of,
+    "softmax": _reductions.softmax,
+    "index_add": _indexing.index_add,
+    "index_select": _indexing.index_select,
+    "take_along_dim": _indexing.take_along_dim,
+    "clamp_min": lambda input, min: _elementwise.clamp(input, min),
+    "clamp_max": lambda input, max: _elementwise.clamp(input, None, max),
+}
+for name in [
+    "argmax",
+    "argmin",
+    "median",
+    "quantile",
+    "norm",
+    "log_softmax",
+    "logsumexp",
+    "cumsum",
+    "cumprod",
+    "cummax",
+    "diff",
+    "argsort",
+    "sort",
+    "topk",
+    "gather",
+    "scatter",
+    "nonzero",
+    "unique",
+    "bincount",
+    "equal",
+    "allclose",
+    "isclose",
+    "isin",
+    "searchsorted",
+]:
     FUNCTIONS[name] = getattr(_reductions, name)
-for name in (
-    "reshape permute transpose t movedim unsqueeze squeeze flatten unflatten narrow select unbind split chunk diagonal "
-    "repeat_interleave flip roll tril triu diag diag_embed broadcast_to as_strided"
-).split():
+for name in [
+    "reshape",
+    "permute",
+    "transpose",
+    "t",
+    "movedim",
+    "unsqueeze",
+    "squeeze",
+    "flatten",
+    "unflatten",
+    "narrow",
+    "select",
+    "unbind",
+    "split",
+    "chunk",
+    "diagonal",
+    "repeat_interleave",
+    "flip",
+    "roll",
+    "tril",
+    "triu",
+    "diag",
+    "diag_embed",
+    "broadcast_to",
+    "as_strided",
+]:
     FUNCTIONS[name] = getattr(_shapes, name)
 FUNCTIONS["swapaxes"] = FUNCTIONS["swapdims"] = _shapes.transpose
 FUNCTIONS["moveaxis"] = _shapes.movedim
 
 
-def _baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def _baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
     product = _products.matmul(batch1, batch2)
     product = product if alpha == 1 else alpha * product
     return product if beta == 0 else product + (input if beta == 1 else beta * input)
@@ -167,7 +294,9 @@ def _index_fill(input: Tensor, dim: int, index: Tensor, value: Any) -> Tensor:
 
 
 def _var_mean(input: Tensor, dim: Any = None, **named: Any) -> tuple[Tensor, Tensor]:
-    return _reductions.var(input, dim, **named), _reductions.mean(input, dim, named.get("keepdim", False))
+    return _reductions.var(input, dim, **named), _reductions.mean(
+        input, dim, named.get("keepdim", False)
+    )
 
 
 def _aminmax(input: Tensor, *, dim: Any = None, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -186,7 +315,9 @@ def _count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
     return (input != 0).sum(dim)
 
 
-def _nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def _nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     top = {"d": 1.7976931348623157e308}.get(input.dtype.code, 3.4028234663852886e38)
     x = _elementwise.where(unary("isnan", input), float(nan), input)
     x = _elementwise.where(unary("isposinf", x), top if posinf is None else posinf, x)
@@ -209,15 +340,37 @@ def _atleast(least: int) -> Callable[..., Any]:
 
 
 FUNCTIONS |= {
-    "atleast_1d": _atleast(1), "atleast_2d": _atleast(2), "baddbmm": _baddbmm, "addmm": _baddbmm, "masked_select": _masked_select, "scatter_add": _scatter_add, "index_copy": _index_copy,
-    "index_fill": _index_fill, "var_mean": _var_mean, "aminmax": _aminmax, "addcmul": _addcmul, "addcdiv": _addcdiv,
-    "count_nonzero": _count_nonzero, "nan_to_num": _nan_to_num, "corrcoef": _corrcoef,
-    "std_mean": lambda x, dim=None, **k: (_reductions.std(x, dim, **k), _reductions.mean(x, dim, k.get("keepdim", False))),
+    "atleast_1d": _atleast(1),
+    "atleast_2d": _atleast(2),
+    "baddbmm": _baddbmm,
+    "addmm": _baddbmm,
+    "masked_select": _masked_select,
+    "scatter_add": _scatter_add,
+    "index_copy": _index_copy,
+    "index_fill": _index_fill,
+    "var_mean": _var_mean,
+    "aminmax": _aminmax,
+    "addcmul": _addcmul,
+    "addcdiv": _addcdiv,
+    "count_nonzero": _count_nonzero,
+    "nan_to_num": _nan_to_num,
+    "corrcoef": _corrcoef,
+    "std_mean": lambda x, dim=None, **k: (
+        _reductions.std(x, dim, **k),
+        _reductions.mean(x, dim, k.get("keepdim", False)),
+    ),
     "heaviside": lambda x, values: _elementwise.where(x == 0, values, (x > 0).to(x.dtype)),
-    "ravel": lambda x: _shapes.reshape(x, -1), "numel": Tensor.numel, "is_floating_point": Tensor.is_floating_point,
-    "is_complex": Tensor.is_complex, "detach": lambda x: _detach(x), "logaddexp": lambda a, b: _reductions.logsumexp(_shapes.stack(_shapes.broadcast_tensors(a, b)), 0),
-    "trace": lambda x: x.diagonal().sum(), "square_": None,
-}  # fmt: skip
+    "ravel": lambda x: _shapes.reshape(x, -1),
+    "numel": Tensor.numel,
+    "is_floating_point": Tensor.is_floating_point,
+    "is_complex": Tensor.is_complex,
+    "detach": lambda x: _detach(x),
+    "logaddexp": lambda a, b: _reductions.logsumexp(
+        _shapes.stack(_shapes.broadcast_tensors(a, b)), 0
+    ),
+    "trace": lambda x: x.diagonal().sum(),
+    "square_": None,
+}
 del FUNCTIONS["square_"]
 
 # methods alone
@@ -255,7 +408,13 @@ def _contiguous(x: Tensor, memory_format: Any = None) -> Tensor:
     return _autograd.record(new(x.flat()[:], x.shape, x.dtype), "Clone", (x,), lambda g: (g,))
 
 
-def _backward(x: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+def _backward(
+    x: Tensor,
+    gradient: Any = None,
+    retain_graph: Any = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
     if not x.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
     _autograd.backward(x, gradient, retain_graph, create_graph)
@@ -289,7 +448,11 @@ class _Handle:
 
 
 def _requires(x: Tensor, *asked: Any) -> Tensor:
-    return _shapes.reshape(x, asked[0].shape) if isinstance(asked[0], Tensor) else _shapes.reshape(x, *asked)
+    return (
+        _shapes.reshape(x, asked[0].shape)
+        if isinstance(asked[0], Tensor)
+        else _shapes.reshape(x, *asked)
+    )
 
 
 def _expand_as(x: Tensor, other: Tensor) -> Tensor:
@@ -310,20 +473,54 @@ def _new_like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 METHODS: dict[str, Any] = {
-    "to": _to, "contiguous": _contiguous, "detach": _detach, "backward": _backward, "retain_grad": _retain_grad, "register_hook": _register_hook,
-    "view": _shapes.view, "expand": _shapes.expand, "expand_as": _expand_as, "repeat": _shapes.repeat, "unfold": _shapes.unfold,
-    "view_as": lambda x, other: _shapes.view(x, *other.shape), "reshape_as": _requires, "type_as": lambda x, other: cast(x, other.dtype),
-    "cpu": lambda x: x, "cuda": None, "numpy": _numpy, "new_zeros": _new_like(_factories.zeros), "new_ones": _new_like(_factories.ones),
-    "new_empty": _new_like(_factories.empty), "new_full": lambda x, size, fill_value, dtype=None: _factories.full(tuple(size), fill_value, dtype=dtype or x.dtype),
-    "new_tensor": lambda x, data, dtype=None: tensor(data, dtype=dtype or x.dtype), "tile": _shapes.repeat,
-    "is_inference": lambda x: False, "dequantize": None, "type": lambda x, kind=None: f"torch.{x.dtype.name}" if kind is None else cast(x, kind),
-    "get_device": lambda x: -1, "is_pinned": lambda x: False, "is_shared": lambda x: False, "untyped_storage": lambda x: _Memory(x),
-    "is_set_to": lambda x, other: x.data_ptr() == other.data_ptr(), "is_signed": lambda x: x.dtype.is_signed, "is_neg": lambda x: False,
-}  # fmt: skip
+    "to": _to,
+    "contiguous": _contiguous,
+    "detach": _detach,
+    "backward": _backward,
+    "retain_grad": _retain_grad,
+    "register_hook": _register_hook,
+    "view": _shapes.view,
+    "expand": _shapes.expand,
+    "expand_as": _expand_as,
+    "repeat": _shapes.repeat,
+    "unfold": _shapes.unfold,
+    "view_as": lambda x, other: _shapes.view(x, *other.shape),
+    "reshape_as": _requires,
+    "type_as": lambda x, other: cast(x, other.dtype),
+    "cpu": lambda x: x,
+    "cuda": None,
+    "numpy": _numpy,
+    "new_zeros": _new_like(_factories.zeros),
+    "new_ones": _new_like(_factories.ones),
+    "new_empty": _new_like(_factories.empty),
+    "new_full": lambda x, size, fill_value, dtype=None: _factories.full(
+        tuple(size), fill_value, dtype=dtype or x.dtype
+    ),
+    "new_tensor": lambda x, data, dtype=None: tensor(data, dtype=dtype or x.dtype),
+    "tile": _shapes.repeat,
+    "is_inference": lambda x: False,
+    "dequantize": None,
+    "type": lambda x, kind=None: f"torch.{x.dtype.name}" if kind is None else cast(x, kind),
+    "get_device": lambda x: -1,
+    "is_pinned": lambda x: False,
+    "is_shared": lambda x: False,
+    "untyped_storage": lambda x: _Memory(x),
+    "is_set_to": lambda x, other: x.data_ptr() == other.data_ptr(),
+    "is_signed": lambda x: x.dtype.is_signed,
+    "is_neg": lambda x: False,
+}
 for short, name in {
-    "float": "float32", "double": "float64", "half": "float16", "bfloat16": "bfloat16", "long": "int64", "int": "int32",
-    "short": "int16", "char": "int8", "byte": "uint8", "bool": "bool",
-}.items():  # fmt: skip
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "char": "int8",
+    "byte": "uint8",
+    "bool": "bool",
+}.items():
     METHODS[short] = lambda x, *_, kind=DTYPES[name], **__: cast(x, kind)
 
 
@@ -350,7 +547,11 @@ def _writing(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
             return self
         before = _before(self)
         made = function(before, *args, **named)
-        if self.dtype is not made.dtype and made.dtype.is_floating_point and not self.dtype.is_floating_point:
+        if (
+            self.dtype is not made.dtype
+            and made.dtype.is_floating_point
+            and not self.dtype.is_floating_point
+        ):
             names = {"float32": "Float", "int64": "Long", "bool": "Bool", "float64": "Double"}
             raise RuntimeError(
                 f"result type {names.get(made.dtype.name, made.dtype.name)} can't be cast to the desired output type "
@@ -373,13 +574,71 @@ def _before(x: Tensor) -> Tensor:
     return kept
 
 
-for name in (
-    "add sub mul div pow clamp masked_fill exp log sqrt rsqrt square abs neg sigmoid tanh relu floor ceil round sin cos reciprocal "
-    "remainder lerp tril triu scatter scatter_add index_add index_copy index_fill addcmul addcdiv cumsum clamp_min clamp_max logical_not trunc "
-    "floor_divide logical_and logical_or bitwise_and bitwise_or nan_to_num eq ne lt gt le ge"
-).split():
+for name in [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "pow",
+    "clamp",
+    "masked_fill",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "abs",
+    "neg",
+    "sigmoid",
+    "tanh",
+    "relu",
+    "floor",
+    "ceil",
+    "round",
+    "sin",
+    "cos",
+    "reciprocal",
+    "remainder",
+    "lerp",
+    "tril",
+    "triu",
+    "scatter",
+    "scatter_add",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "addcmul",
+    "addcdiv",
+    "cumsum",
+    "clamp_min",
+    "clamp_max",
+    "logical_not",
+    "trunc",
+    "floor_divide",
+    "logical_and",
+    "logical_or",
+    "bitwise_and",
+    "bitwise_or",
+    "nan_to_num",
+    "eq",
+    "ne",
+    "lt",
+    "gt",
+    "le",
+    "ge",
+]:
     METHODS[name + "_"] = _writing(name, FUNCTIONS[name])
-for own, name in {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "pow": "pow", "and": "bitwise_and", "or": "bitwise_or", "floordiv": "floor_divide", "mod": "remainder"}.items():
+for own, name in {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+}.items():
     setattr(Tensor, f"__i{own}__", _writing(name, FUNCTIONS[name]))
 
 
@@ -410,12 +669,20 @@ def _drawing(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 METHODS |= {
-    "copy_": lambda x, source, non_blocking=False: _indexing.replace(x, source), "zero_": lambda x: _indexing.replace(x, 0),
-    "fill_": lambda x, value: _indexing.replace(x, value), "normal_": _drawing(_random.normal_), "uniform_": _drawing(_random.uniform_),
-    "random_": _random.random_, "bernoulli_": _random.bernoulli_, "exponential_": _random.exponential_,
-    "unsqueeze_": _unsqueeze_, "squeeze_": _squeeze_, "fill_diagonal_": lambda x, value: (_indexing.replace(x.diagonal(), value), x)[1],
-    "detach_": lambda x: _detach_(x), "clip_": METHODS["clamp_"],
-}  # fmt: skip
+    "copy_": lambda x, source, non_blocking=False: _indexing.replace(x, source),
+    "zero_": lambda x: _indexing.replace(x, 0),
+    "fill_": lambda x, value: _indexing.replace(x, value),
+    "normal_": _drawing(_random.normal_),
+    "uniform_": _drawing(_random.uniform_),
+    "random_": _random.random_,
+    "bernoulli_": _random.bernoulli_,
+    "exponential_": _random.exponential_,
+    "unsqueeze_": _unsqueeze_,
+    "squeeze_": _squeeze_,
+    "fill_diagonal_": lambda x, value: (_indexing.replace(x.diagonal(), value), x)[1],
+    "detach_": lambda x: _detach_(x),
+    "clip_": METHODS["clamp_"],
+}
 
 
 def _detach_(x: Tensor) -> Tensor:
@@ -424,10 +691,21 @@ def _detach_(x: Tensor) -> Tensor:
 
 
 for name, function in {**FUNCTIONS, **METHODS}.items():
-    if function is not None and name not in ("cat", "concat", "concatenate", "stack", "einsum", "where", "result_type", "cdist"):
+    if function is not None and name not in (
+        "cat",
+        "concat",
+        "concatenate",
+        "stack",
+        "einsum",
+        "where",
+        "result_type",
+        "cdist",
+    ):
         setattr(Tensor, name, function)
 Tensor.where = lambda self, condition, other: _elementwise.where(condition, self, other)  # type: ignore[attr-defined]
-Tensor.T = property(lambda x: _shapes.permute(x, list(range(x.ndim))[::-1]) if x.ndim != 2 else _shapes.t(x))  # type: ignore[attr-defined]
+Tensor.T = property(
+    lambda x: _shapes.permute(x, list(range(x.ndim))[::-1]) if x.ndim != 2 else _shapes.t(x)
+)  # type: ignore[attr-defined]
 Tensor.mT = property(_shapes.mT)  # type: ignore[attr-defined]
 Tensor.H = Tensor.mH = property(_shapes.mT)  # type: ignore[attr-defined]
 Tensor.is_cpu = property(lambda x: x._data is not None)  # type: ignore[attr-defined]
@@ -435,7 +713,11 @@ Tensor.real = property(lambda x: x)  # type: ignore[attr-defined]
 
 
 def _missing(self: Tensor, name: str) -> Any:
-    if name.startswith("__") or name in ("_data", "_is_param", "leaf_hooks", "accumulated_hooks") or name.startswith("_"):
+    if (
+        name.startswith("__")
+        or name in ("_data", "_is_param", "leaf_hooks", "accumulated_hooks")
+        or name.startswith("_")
+    ):
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
     if name not in REAL_METHODS:
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
@@ -444,12 +726,77 @@ def _missing(self: Tensor, name: str) -> Any:
 
 # What a tensor of torch has and ours lacks: these names say so, others are mistakes of who writes them
 REAL_METHODS = frozenset(
-    "addbmm addmv addr bucketize cholesky cov cross cummin det digamma erfc erfinv exponential_ fmax fmin frexp gcd "
-    "geometric_ hardshrink histc hypot igamma index_put index_put_ index_reduce inverse kron kthvalue lcm lgamma logdet "
-    "masked_scatter matrix_exp matrix_power mode msort multinomial mvlgamma nanmean nanmedian nansum narrow_copy nextafter "
-    "pinverse polygamma put put_ qr renorm rot90 scatter_reduce sinc slogdet sparse_mask svd take take_along_dim "
-    "tensor_split to_sparse vdot view_as_complex xlogy cuda imag pin_memory share_memory_ apply_ map_ stft istft".split()
+    [
+        "addbmm",
+        "addmv",
+        "addr",
+        "bucketize",
+        "cholesky",
+        "cov",
+        "cross",
+        "cummin",
+        "det",
+        "digamma",
+        "erfc",
+        "erfinv",
+        "exponential_",
+        "fmax",
+        "fmin",
+        "frexp",
+        "gcd",
+        "geometric_",
+        "hardshrink",
+        "histc",
+        "hypot",
+        "igamma",
+        "index_put",
+        "index_put_",
+        "index_reduce",
+        "inverse",
+        "kron",
+        "kthvalue",
+        "lcm",
+        "lgamma",
+        "logdet",
+        "masked_scatter",
+        "matrix_exp",
+        "matrix_power",
+        "mode",
+        "msort",
+        "multinomial",
+        "mvlgamma",
+        "nanmean",
+        "nanmedian",
+        "nansum",
+        "narrow_copy",
+        "nextafter",
+        "pinverse",
+        "polygamma",
+        "put",
+        "put_",
+        "qr",
+        "renorm",
+        "rot90",
+        "scatter_reduce",
+        "sinc",
+        "slogdet",
+        "sparse_mask",
+        "svd",
+        "take",
+        "take_along_dim",
+        "tensor_split",
+        "to_sparse",
+        "vdot",
+        "view_as_complex",
+        "xlogy",
+        "cuda",
+        "imag",
+        "pin_memory",
+        "share_memory_",
+        "apply_",
+        "map_",
+        "stft",
+        "istft",
+    ]
 )
 Tensor.__getattr__ = _missing  # type: ignore[attr-defined]
-
-

@@ -3,13 +3,18 @@
 import math
 from typing import Any
 
-
 from torch._dtypes import BOOL, INT64, default
 from torch._tensor import Tensor
 
 __all__ = ["printoptions", "set_printoptions", "text"]
 
-OPTIONS: dict[str, Any] = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
+OPTIONS: dict[str, Any] = {
+    "precision": 4,
+    "threshold": 1000,
+    "edgeitems": 3,
+    "linewidth": 80,
+    "sci_mode": None,
+}
 PROFILES = {
     "default": {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80},
     "short": {"precision": 2, "threshold": 1000, "edgeitems": 2, "linewidth": 80},
@@ -17,7 +22,9 @@ PROFILES = {
 }
 
 
-def set_printoptions(profile: str | None = None, sci_mode: bool | None = None, **options: Any) -> None:
+def set_printoptions(
+    profile: str | None = None, sci_mode: bool | None = None, **options: Any
+) -> None:
     """Digits, line width and so on of all that is printed from now on."""
     OPTIONS.update(PROFILES.get(profile or "", {}))
     OPTIONS.update({name: value for name, value in options.items() if value is not None})
@@ -98,7 +105,9 @@ def _nest(values: Any, depth: int, indent: int, short: bool, form: _Form) -> str
     if depth == 1:
         return _line(values, indent, short, form)
     edge = OPTIONS["edgeitems"]
-    inner = [_nest(each, depth - 1, indent + 1, short, form) for each in _shown(values, short, edge)]
+    inner = [
+        _nest(each, depth - 1, indent + 1, short, form) for each in _shown(values, short, edge)
+    ]
     if short and len(values) > 2 * edge:
         inner.insert(edge, "...")
     return "[" + ("," + "\n" * (depth - 1) + " " * (indent + 1)).join(inner) + "]"
@@ -155,6 +164,3 @@ def text(x: Tensor) -> str:
     elif x.requires_grad:
         suffixes.append("requires_grad=True")
     return start[: -len(prefix)] + _closed(prefix + body, suffixes, len(prefix), False)
-
-
-

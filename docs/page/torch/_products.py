@@ -15,11 +15,18 @@ __all__ = ["einsum", "linear", "matmul"]
 
 
 def _plain(kind: dtype) -> str:
-    return {"float32": "float", "float64": "double", "int64": "long int", "bfloat16": "c10::BFloat16"}.get(kind.name, kind.name)
+    return {
+        "float32": "float",
+        "float64": "double",
+        "int64": "long int",
+        "bfloat16": "c10::BFloat16",
+    }.get(kind.name, kind.name)
 
 
 def _spelt(kind: dtype) -> str:
-    return {"float32": "Float", "float64": "Double", "int64": "Long"}.get(kind.name, kind.name.capitalize())
+    return {"float32": "Float", "float64": "Double", "int64": "Long"}.get(
+        kind.name, kind.name.capitalize()
+    )
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -44,11 +51,15 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         return _named(reshape(_product(reshape(a, 1, -1), reshape(b, -1, 1)), ()), "Dot")
     if a.ndim == 1:
         if b.ndim == 2 and a.shape[0] != b.shape[0]:
-            raise RuntimeError(f"size mismatch, got input ({b.shape[1]}), mat ({b.shape[1]}x{b.shape[0]}), vec ({a.shape[0]})")
+            raise RuntimeError(
+                f"size mismatch, got input ({b.shape[1]}), mat ({b.shape[1]}x{b.shape[0]}), vec ({a.shape[0]})"
+            )
         return _named(matmul(a.unsqueeze(0), b).squeeze(-2), "Squeeze")
     if b.ndim == 1:
         if a.ndim == 2 and a.shape[1] != b.shape[0]:
-            raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({b.shape[0]})")
+            raise RuntimeError(
+                f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({b.shape[0]})"
+            )
         return _named(matmul(a, b.unsqueeze(1)).squeeze(-1), "Mv" if a.ndim == 2 else "View")
     return _product(a, b)
 
@@ -146,7 +157,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     terms = left.split(",")
     if len(terms) != len(operands):
         raise RuntimeError(
-            f"einsum(): more operands were provided than specified in the equation"
+            "einsum(): more operands were provided than specified in the equation"
             if len(operands) > len(terms)
             else "einsum(): fewer operands were provided than specified in the equation"
         )
@@ -154,7 +165,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     dots = "".join(chr(0x2460 + i) for i in range(20 - most, 20))
     if not arrow:
         letters = "".join(terms)
-        right = dots + "".join(sorted(c for c in set(letters) if letters.count(c) == 1 and c not in dots))
+        right = dots + "".join(
+            sorted(c for c in set(letters) if letters.count(c) == 1 and c not in dots)
+        )
     right = right.replace("...", dots)
     size: dict[str, int] = {}
     for term, x in zip(terms, operands, strict=True):
@@ -181,7 +194,10 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 def _spelt_out(terms: list[str], operands: Sequence[Tensor]) -> tuple[list[str], int]:
     """The terms with a letter of its own for each axis that `...` stands for."""
-    counts = [x.ndim - len(term.replace("...", "")) if "..." in term else 0 for term, x in zip(terms, operands, strict=True)]
+    counts = [
+        x.ndim - len(term.replace("...", "")) if "..." in term else 0
+        for term, x in zip(terms, operands, strict=True)
+    ]
     return [
         term.replace("...", "".join(chr(0x2460 + i) for i in range(20 - count, 20)))
         for term, count in zip(terms, counts, strict=True)
@@ -227,4 +243,3 @@ def _pair(a: Tensor, s: str, b: Tensor, t: str, later: str) -> tuple[Tensor, str
 
 def cdist(a: Tensor, b: Tensor, p: float = 2.0) -> Tensor:
     return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, dim=-1)
-

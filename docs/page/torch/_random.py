@@ -19,7 +19,9 @@ from torch._tensor import Tensor, new, positions
 
 __all__ = ["Generator", "default_generator", "manual_seed"]
 
-EXACT = 1 << 16  # so many normal numbers at most are computed in torch's own roundings; more would take seconds
+EXACT = (
+    1 << 16
+)  # so many normal numbers at most are computed in torch's own roundings; more would take seconds
 
 
 class Generator:
@@ -109,7 +111,9 @@ def _logarithm(x: list[float]) -> list[float]:
         y = _single([a * m + factor for a, m in zip(y, mantissas, strict=True)])
     y = _single([a * m for a, m in zip(y, mantissas, strict=True)])
     small, large = _LN2
-    y = _single([a * b + t for a, b, t in zip(y, z, _single([e * small for e in exponents]), strict=True)])
+    y = _single(
+        [a * b + t for a, b, t in zip(y, z, _single([e * small for e in exponents]), strict=True)]
+    )
     y = _single([a - b * 0.5 for a, b in zip(y, z, strict=True)])
     total = _single([m + a for m, a in zip(mantissas, y, strict=True)])
     return _single([e * large + a for e, a in zip(exponents, total, strict=True)])
@@ -185,12 +189,18 @@ def _blocks(shares: list[float], mean: float, std: float, kind: dtype) -> list[f
         radii = _single([math.sqrt(v) for v in _single([-2 * v for v in _logarithm(first)])])
         sines, cosines = _turned(_single([double_pi * share for share in second]))
         mean, std = _floats(mean, std)
-        ups = [_single([r * w for r, w in zip(radii, waves, strict=True)]) for waves in (cosines, sines)]
+        ups = [
+            _single([r * w for r, w in zip(radii, waves, strict=True)])
+            for waves in (cosines, sines)
+        ]
         ups = [_single([v * std + mean for v in up]) for up in ups]
     else:
         radii = [math.sqrt(-2 * math.log(share)) for share in first]
         angles = [2 * math.pi * share for share in second]
-        ups = [[r * wave(a) for r, a in zip(radii, angles, strict=True)] for wave in (math.cos, math.sin)]
+        ups = [
+            [r * wave(a) for r, a in zip(radii, angles, strict=True)]
+            for wave in (math.cos, math.sin)
+        ]
         if mean or std != 1:
             ups = [[_fma(v, std, mean) for v in up] for up in ups]
     out: list[float] = []
@@ -200,7 +210,9 @@ def _blocks(shares: list[float], mean: float, std: float, kind: dtype) -> list[f
     return out
 
 
-def normal(n: int, kind: dtype, generator: Generator | None, mean: float = 0.0, std: float = 1.0) -> array:
+def normal(
+    n: int, kind: dtype, generator: Generator | None, mean: float = 0.0, std: float = 1.0
+) -> array:
     """n normal numbers."""
     source = _of(generator)
     if n < 16:
@@ -233,14 +245,19 @@ def _one(source: Generator) -> float:
 # what fills a tensor
 
 
-def normal_(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+def normal_(
+    x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     if x._data is None:
         return x
     if x.is_contiguous():
         x.write(normal(x.numel(), x.dtype, generator, float(mean), float(std)))
     else:
         source = _of(generator)
-        _put(x, keep(x.dtype, [_fma(_one(source), float(std), float(mean)) for _ in range(x.numel())]))
+        _put(
+            x,
+            keep(x.dtype, [_fma(_one(source), float(std), float(mean)) for _ in range(x.numel())]),
+        )
     return x
 
 
@@ -249,11 +266,15 @@ def _put(x: Tensor, numbers: array) -> None:
     if x.is_contiguous():
         x.write(numbers)
         return
-    for at, number in zip(sorted(positions(x.shape, x.stride(), x.storage_offset())), numbers, strict=True):
+    for at, number in zip(
+        sorted(positions(x.shape, x.stride(), x.storage_offset())), numbers, strict=True
+    ):
         x._data[at] = number
 
 
-def uniform_(x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+def uniform_(
+    x: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     if x._data is not None:
         shares = _of(generator).shares(x.numel(), x.dtype)
         if x.dtype is FLOAT64:
@@ -297,21 +318,43 @@ def _made(asked: tuple[Any, ...], dtype: Any, device: Any, kind: dtype | None = 
     return zeros(*sizes(asked), dtype=dtype or kind or default(), device=device)
 
 
-def randn(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def randn(
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     made = normal_(_made(size, dtype, device), generator=generator)
     return made.requires_grad_() if requires_grad else made
 
 
-def rand(*size: Any, generator: Any = None, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def rand(
+    *size: Any,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     made = uniform_(_made(size, dtype, device), generator=generator)
     return made.requires_grad_() if requires_grad else made
 
 
-def randint(low: Any, high: Any = None, size: Any = None, *, generator: Any = None, dtype: Any = None, device: Any = None) -> Tensor:
+def randint(
+    low: Any,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Any = None,
+    dtype: Any = None,
+    device: Any = None,
+) -> Tensor:
     if size is None:
         low, high, size = 0, low, high
     if int(high) <= int(low):
-        raise RuntimeError(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+        raise RuntimeError(
+            f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}"
+        )
     kind = dtype or INT64
     count = math.prod(size)
     return new(keep(kind, integers(count, int(low), int(high), generator)), tuple(size), kind)
@@ -325,7 +368,14 @@ def randperm(n: int, *, generator: Any = None, dtype: Any = None, device: Any = 
     return new(order, (n,), dtype or INT64)
 
 
-def randn_like(x: Tensor, *, dtype: Any = None, device: Any = None, generator: Any = None, requires_grad: bool = False) -> Tensor:
+def randn_like(
+    x: Tensor,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    generator: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     return randn(*x.shape, dtype=dtype or x.dtype, generator=generator, requires_grad=requires_grad)
 
 
@@ -362,7 +412,9 @@ def random_(x: Tensor, low: int = 0, high: int | None = None, *, generator: Any 
     return x
 
 
-def multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
+def multinomial(
+    x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
     raise _state.lacking("multinomial")
 
 

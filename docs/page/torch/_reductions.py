@@ -56,7 +56,9 @@ def rows_of(x: Tensor, dims: Sequence[int]) -> tuple[list[array], int]:
             block = flat[o : o + m * inner]
             found += [block[j::inner] for j in range(inner)]
         if not flat:
-            found = [flat] * (x.numel() or math.prod(s for d, s in enumerate(x.shape) if d not in dims))
+            found = [flat] * (
+                x.numel() or math.prod(s for d, s in enumerate(x.shape) if d not in dims)
+            )
         return found, m
     rest = [d for d in range(x.ndim) if d not in dims]
     return rows_of(permute(x.detach(), [*rest, *dims]), range(len(rest), x.ndim))
@@ -87,11 +89,21 @@ def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | Non
     kind = dtype or (x.dtype if x.dtype.is_floating_point else INT64)
     x = cast(x, kind) if kind.is_floating_point else x
     dims = dims_of(dim, x.ndim)
-    if x._data is not None and x.numel() and sorted(dims) == list(range(x.ndim - len(dims), x.ndim)):
+    if (
+        x._data is not None
+        and x.numel()
+        and sorted(dims) == list(range(x.ndim - len(dims), x.ndim))
+    ):
         numbers = _kernels.sum_rows(x.flat(), math.prod(x.shape[d] for d in dims))
         made = new(numbers, _shape(x, dims, keepdim), kind)
-    elif x._data is not None and x.numel() and sorted(dims) == list(range(len(dims))):  # of rows: all rows added
-        made = new(_added(x.flat(), x.numel() // math.prod(x.shape[d] for d in dims)), _shape(x, dims, keepdim), kind)
+    elif (
+        x._data is not None and x.numel() and sorted(dims) == list(range(len(dims)))
+    ):  # of rows: all rows added
+        made = new(
+            _added(x.flat(), x.numel() // math.prod(x.shape[d] for d in dims)),
+            _shape(x, dims, keepdim),
+            kind,
+        )
     else:
         made, dims = _reduce(x, dims, keepdim, _total, kind)
     return record(made, "Sum", (x,), lambda g: (_wide(g, x, dims, keepdim),))
@@ -105,7 +117,9 @@ def _added(flat: array, inner: int) -> list[Any]:
 _total = __builtins__["sum"] if isinstance(__builtins__, dict) else __builtins__.sum
 
 
-def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+def mean(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
     x = x if dtype is None else cast(x, dtype)
     if not x.dtype.is_floating_point:
         names = {"int64": "Long", "bool": "Bool", "int32": "Int", "uint8": "Byte"}
@@ -115,26 +129,42 @@ def mean(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | No
         )
     dims = dims_of(dim, x.ndim)
     count = math.prod(x.shape[d] for d in dims)
-    made, dims = _reduce(x, dims, keepdim, lambda row: _total(row) / count if count else math.nan, x.dtype)
+    made, dims = _reduce(
+        x, dims, keepdim, lambda row: _total(row) / count if count else math.nan, x.dtype
+    )
     return record(made, "Mean", (x,), lambda g: (_wide(g, x, dims, keepdim) / count,))
 
 
-def prod(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None) -> Tensor:
+def prod(
+    x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | None = None
+) -> Tensor:
     kind = dtype or (x.dtype if x.dtype.is_floating_point else INT64)
     made, dims = _reduce(x, dim, keepdim, math.prod, kind)
 
     def back(g: Tensor) -> tuple[Tensor]:
-        others = [math.prod(row[:i] + row[i + 1 :]) for row in rows_of(x, dims)[0] for i in range(len(row))]
+        others = [
+            math.prod(row[:i] + row[i + 1 :])
+            for row in rows_of(x, dims)[0]
+            for i in range(len(row))
+        ]
         rest = [d for d in range(x.ndim) if d not in dims]
         order = [*rest, *dims]
-        slopes = permute(new(others, [x.shape[d] for d in order], x.dtype), [order.index(d) for d in range(x.ndim)])
+        slopes = permute(
+            new(others, [x.shape[d] for d in order], x.dtype),
+            [order.index(d) for d in range(x.ndim)],
+        )
         return (_wide(g, x, dims, keepdim) * slopes,)
 
     return record(made, "Prod", (x,), back)
 
 
 def var(
-    x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
 ) -> Tensor:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
@@ -156,7 +186,14 @@ def var(
     return record(made, "Var", (x,), back)
 
 
-def std(x: Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False, *, correction: Any = None) -> Tensor:
+def std(
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Tensor:
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     spread = var(x, dim, unbiased, keepdim, correction=correction)
@@ -203,7 +240,9 @@ def _nan(row: Any) -> bool:
 
 def amax(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False) -> Tensor:
     if not x.numel():
-        raise IndexError(f"{'amin' if least else 'amax'}(): Expected reduction dim to have non-zero size.")
+        raise IndexError(
+            f"{'amin' if least else 'amax'}(): Expected reduction dim to have non-zero size."
+        )
     made, dims = _reduce(x, dim, keepdim, _least if least else _largest, x.dtype)
 
     def back(g: Tensor) -> tuple[Tensor]:
@@ -219,7 +258,11 @@ def amin(x: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 def _place(row: Any, best: Any) -> int:
-    return row.index(best) if best == best else next(i for i, number in enumerate(row) if number != number)
+    return (
+        row.index(best)
+        if best == best
+        else next(i for i, number in enumerate(row) if number != number)
+    )
 
 
 def max_(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False) -> Any:
@@ -244,7 +287,9 @@ def min_(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def argmax(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False) -> Tensor:
     best = _least if least else _largest
     if not x.numel():
-        raise IndexError("argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim")
+        raise IndexError(
+            "argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim"
+        )
     return _reduce(x, dim, keepdim, lambda row: _place(row, best(row)), INT64)[0]
 
 
@@ -272,14 +317,20 @@ def quantile(x: Tensor, q: Any, dim: Any = None, keepdim: bool = False) -> Tenso
 
     from torch._shapes import stack
 
-    found = [_reduce(x, dim, keepdim, lambda row, s=share: at(row, s), x.dtype)[0] for share in shares]
+    found = [
+        _reduce(x, dim, keepdim, lambda row, s=share: at(row, s), x.dtype)[0] for share in shares
+    ]
     return stack(found) if isinstance(q, Tensor) and q.ndim else found[0]
 
 
-def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def norm(
+    x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     x = x if dtype is None else cast(x, dtype)
     if p in ("fro", 2, 2.0, None):
-        made, dims = _reduce(x, dim, keepdim, lambda row: math.sqrt(_total(map(operator.mul, row, row))), x.dtype)
+        made, dims = _reduce(
+            x, dim, keepdim, lambda row: math.sqrt(_total(map(operator.mul, row, row))), x.dtype
+        )
 
         def back(g: Tensor) -> tuple[Tensor]:
             whole = _wide(made, x, dims, keepdim)
@@ -296,7 +347,9 @@ def norm(x: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtyp
 # along an axis, as many as before
 
 
-def _along(x: Tensor, dim: int, function: Callable[[array], Any], kind: dtype, size: int | None = None) -> Tensor:
+def _along(
+    x: Tensor, dim: int, function: Callable[[array], Any], kind: dtype, size: int | None = None
+) -> Tensor:
     """Each row along the axis becomes another row, of `size` numbers."""
     at = axis(dim, x.ndim)
     if not x.ndim:
@@ -308,18 +361,29 @@ def _along(x: Tensor, dim: int, function: Callable[[array], Any], kind: dtype, s
         out += function(row)
     lead = [d for d in range(x.ndim) if d != at]
     made = new(out, [*(x.shape[d] for d in lead), m], kind)
-    return made if at == x.ndim - 1 else permute(made, [*range(at), x.ndim - 1, *range(at, x.ndim - 1)]).contiguous()
+    return (
+        made
+        if at == x.ndim - 1
+        else permute(made, [*range(at), x.ndim - 1, *range(at, x.ndim - 1)]).contiguous()
+    )
 
 
 def softmax(
-    x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None, *, out: Tensor | None = None
+    x: Tensor,
+    dim: int | None = None,
+    _stacklevel: int = 3,
+    dtype: dtype | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     if out is not None:
         out.write(softmax(x.detach(), dim, dtype=dtype).flat())
         return out
     x = x if dtype is None else cast(x, dtype)
     if not x.dtype.is_floating_point:
-        raise RuntimeError(f'"softmax_lastdim_kernel_impl" not implemented for {x.dtype.name.capitalize()!r}')
+        raise RuntimeError(
+            f'"softmax_lastdim_kernel_impl" not implemented for {x.dtype.name.capitalize()!r}'
+        )
     at = axis(-1 if dim is None else dim, x.ndim)
     if x._data is None:
         return new(None, x.shape, x.dtype, x._device)
@@ -350,7 +414,9 @@ def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     return record(made, "Logsumexp", (x,), back)
 
 
-def log_softmax(x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None) -> Tensor:
+def log_softmax(
+    x: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: dtype | None = None
+) -> Tensor:
     x = x if dtype is None else cast(x, dtype)
     at = axis(-1 if dim is None else dim, x.ndim)
     whole = logsumexp(x.detach(), at, True)
@@ -371,7 +437,9 @@ def cumsum(x: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
 def cumprod(x: Tensor, dim: int, *, dtype: dtype | None = None) -> Tensor:
     kind = dtype or (x.dtype if x.dtype.is_floating_point else INT64)
     made = _along(x, dim, lambda row: accumulate(row, operator.mul), kind)
-    return record(made, "Cumprod", (x,), lambda g: ((g * made).flip(dim).cumsum(dim).flip(dim) / x,))
+    return record(
+        made, "Cumprod", (x,), lambda g: ((g * made).flip(dim).cumsum(dim).flip(dim) / x,)
+    )
 
 
 def cummax(x: Tensor, dim: int) -> Pair:
@@ -397,7 +465,9 @@ def diff(x: Tensor, n: int = 1, dim: int = -1) -> Tensor:
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     def order(row: array) -> list[int]:
         numbers = row.tolist()
-        if numbers and isinstance(numbers[0], float):  # what is no number comes last, as the largest
+        if numbers and isinstance(
+            numbers[0], float
+        ):  # what is no number comes last, as the largest
             numbers = [math.inf if number != number else number for number in numbers]
         return sorted(range(len(numbers)), key=numbers.__getitem__, reverse=descending)
 
@@ -450,10 +520,12 @@ def gathered(shape: Sequence[int], dim: int, index: Tensor) -> list[int]:
     step, size = strides[at], shape[at]
     strides[at] = 0
     entries = index.flat()
-    if entries and not (0 <= min(entries) and max(entries) < size):
+    if entries and not (min(entries) >= 0 and max(entries) < size):
         wrong = next(i for i in entries if not 0 <= i < size)
         raise IndexError(f"index {wrong} is out of bounds for dimension {at} with size {size}")
-    return [start + step * i for start, i in zip(positions(index.shape, strides), entries, strict=True)]
+    return [
+        start + step * i for start, i in zip(positions(index.shape, strides), entries, strict=True)
+    ]
 
 
 def scatter(x: Tensor, dim: int, index: Tensor, src: Any, add: bool = False) -> Tensor:
@@ -483,14 +555,20 @@ def scatter(x: Tensor, dim: int, index: Tensor, src: Any, add: bool = False) -> 
 def nonzero(x: Tensor, *, as_tuple: bool = False) -> Any:
     strides = [math.prod(x.shape[d + 1 :]) for d in range(x.ndim)]
     at = [i for i, number in enumerate(x.flat()) if number]
-    columns = [[(i // step) % size for i in at] for step, size in zip(strides, x.shape, strict=True)]
+    columns = [
+        [(i // step) % size for i in at] for step, size in zip(strides, x.shape, strict=True)
+    ]
     if as_tuple:
         return tuple(new(column, (len(at),), INT64) for column in columns)
     return new([i for place in zip(*columns, strict=True) for i in place], (len(at), x.ndim), INT64)
 
 
 def unique(
-    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dim: Any = None
+    x: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: Any = None,
 ) -> Any:
     if dim is not None:
         from torch._state import lacking
@@ -510,7 +588,9 @@ def unique(
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     numbers = x.flat().tolist()
     counts: list[Any] = [0] * max(minlength, max(numbers, default=-1) + 1)
-    for i, share in zip(numbers, weights.flat() if weights is not None else [1] * len(numbers), strict=True):
+    for i, share in zip(
+        numbers, weights.flat() if weights is not None else [1] * len(numbers), strict=True
+    ):
         counts[i] += share
     return new(counts, (len(counts),), INT64 if weights is None else weights.dtype)
 
@@ -521,17 +601,23 @@ def equal(a: Tensor, b: Tensor) -> bool:
     return all(map(operator.eq, a.flat(), b.flat()))
 
 
-def allclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+def allclose(
+    a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
     if a.dtype is not b.dtype:
         raise RuntimeError(f"{_plain(a.dtype)} did not match {_plain(b.dtype)}")
     return all(is_close(a, b, rtol, atol, equal_nan))
 
 
 def _plain(kind: dtype) -> str:
-    return {"float32": "Float", "float64": "Double", "int64": "Long"}.get(kind.name, kind.name.capitalize())
+    return {"float32": "Float", "float64": "Double", "int64": "Long"}.get(
+        kind.name, kind.name.capitalize()
+    )
 
 
-def isclose(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
+def isclose(
+    a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Tensor:
     from torch._shapes import broadcast_shapes
 
     return new(is_close(a, b, rtol, atol, equal_nan), broadcast_shapes(a.shape, b.shape), BOOL)
@@ -547,6 +633,3 @@ def searchsorted(ordered: Tensor, values: Tensor, *, right: bool = False) -> Ten
 
     line, find = ordered.flat().tolist(), bisect_right if right else bisect_left
     return new([find(line, number) for number in values.flat()], values.shape, INT64)
-
-
-

@@ -17,13 +17,19 @@ def axis(dim: int, ndim: int) -> int:
     """A dim counted from the front, or torch's error."""
     top = max(ndim, 1)
     if not -top <= dim < top:
-        raise IndexError(f"Dimension out of range (expected to be in range of [{-top}, {top - 1}], but got {dim})")
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-top}, {top - 1}], but got {dim})"
+        )
     return dim % top
 
 
 def sizes(asked: tuple[Any, ...]) -> list[int]:
     """The sizes of `view(2, 3)` or `view((2, 3))`."""
-    if len(asked) == 1 and not isinstance(asked[0], int) and not (isinstance(asked[0], Tensor) and not asked[0].ndim):
+    if (
+        len(asked) == 1
+        and not isinstance(asked[0], int)
+        and not (isinstance(asked[0], Tensor) and not asked[0].ndim)
+    ):
         asked = tuple(asked[0])
     return [int(each) for each in asked]
 
@@ -90,7 +96,10 @@ def sum_to(g: Tensor, shape: Sequence[int]) -> Tensor:
     if g.shape == shape:
         return g
     lead = g.ndim - len(shape)
-    dims = [*range(lead), *(i + lead for i, size in enumerate(shape) if size == 1 and g.shape[i + lead] != 1)]
+    dims = [
+        *range(lead),
+        *(i + lead for i, size in enumerate(shape) if size == 1 and g.shape[i + lead] != 1),
+    ]
     if dims:
         g = g.sum(dims, keepdim=True)
     return g.reshape(shape)
@@ -148,7 +157,9 @@ def view(x: Tensor, *shape: Any) -> Tensor:
             "contiguous subspaces). Use .reshape(...) instead."
         )
     before = x.shape
-    return record(view_of(x, asked, strides, x._offset), "View", (x,), lambda g: (reshape(g, before),))
+    return record(
+        view_of(x, asked, strides, x._offset), "View", (x,), lambda g: (reshape(g, before),)
+    )
 
 
 def _as_type(x: Tensor, kind: dtype) -> Tensor:
@@ -164,7 +175,9 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
     if strides is None:
         made = new(x.flat()[:], asked, x.dtype)
         return record(made, "UnsafeView", (x,), lambda g: (reshape(g, before),))
-    return record(view_of(x, asked, strides, x._offset), "View", (x,), lambda g: (reshape(g, before),))
+    return record(
+        view_of(x, asked, strides, x._offset), "View", (x,), lambda g: (reshape(g, before),)
+    )
 
 
 def permute(x: Tensor, *dims: Any) -> Tensor:
@@ -184,7 +197,9 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     shape, strides = list(x.shape), list(x._strides)
     if x.ndim:
         shape[a], shape[b], strides[a], strides[b] = shape[b], shape[a], strides[b], strides[a]
-    return record(view_of(x, shape, strides, x._offset), "Transpose", (x,), lambda g: (transpose(g, a, b),))
+    return record(
+        view_of(x, shape, strides, x._offset), "Transpose", (x,), lambda g: (transpose(g, a, b),)
+    )
 
 
 def t(x: Tensor) -> Tensor:
@@ -198,13 +213,16 @@ def t(x: Tensor) -> Tensor:
 
 def mT(x: Tensor) -> Tensor:
     if x.ndim < 2:
-        raise RuntimeError(f"tensor.mT is only supported on matrices or batches of matrices. Got {x.ndim}-D tensor.")
+        raise RuntimeError(
+            f"tensor.mT is only supported on matrices or batches of matrices. Got {x.ndim}-D tensor."
+        )
     return transpose(x, -2, -1)
 
 
 def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
-    pairs = [source] if isinstance(source, int) else list(source), (
-        [destination] if isinstance(destination, int) else list(destination)
+    pairs = (
+        [source] if isinstance(source, int) else list(source),
+        ([destination] if isinstance(destination, int) else list(destination)),
     )
     starts, ends = ([axis(d, x.ndim) for d in part] for part in pairs)
     rest = iter([d for d in range(x.ndim) if d not in starts])
@@ -218,11 +236,17 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
     step = shape[at] * strides[at] if at < x.ndim else 1
     shape.insert(at, 1)
     strides.insert(at, step)
-    return record(view_of(x, shape, strides, x._offset), "Unsqueeze", (x,), lambda g: (squeeze(g, at),))
+    return record(
+        view_of(x, shape, strides, x._offset), "Unsqueeze", (x,), lambda g: (squeeze(g, at),)
+    )
 
 
 def squeeze(x: Tensor, dim: Any = None) -> Tensor:
-    dims = range(x.ndim) if dim is None else [axis(d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+    dims = (
+        range(x.ndim)
+        if dim is None
+        else [axis(d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim)]
+    )
     kept = [i for i in range(x.ndim) if not (i in dims and x.shape[i] == 1)]
     before = x.shape
     made = view_of(x, [x.shape[i] for i in kept], [x._strides[i] for i in kept], x._offset)
@@ -244,7 +268,9 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     at = axis(dim, x.ndim)
     inner = list(sizes)
     known = math.prod(size for size in inner if size != -1)
-    if (-1 in inner and (not known or x.shape[at] % known)) or (-1 not in inner and known != x.shape[at]):
+    if (-1 in inner and (not known or x.shape[at] % known)) or (
+        -1 not in inner and known != x.shape[at]
+    ):
         raise RuntimeError(
             f"unflatten: Provided sizes {inner} don't multiply up to the size of dim {at} ({x.shape[at]}) in the input "
             "tensor"
@@ -272,7 +298,9 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
             )
         strides.append(stride if asked[i] == size else 0)
     before = x.shape
-    return record(view_of(x, asked, strides, x._offset), "Expand", (x,), lambda g: (sum_to(g, before),))
+    return record(
+        view_of(x, asked, strides, x._offset), "Expand", (x,), lambda g: (sum_to(g, before),)
+    )
 
 
 def broadcast_to(x: Tensor, shape: Any) -> Tensor:
@@ -288,7 +316,9 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     at = axis(dim, x.ndim)
     start = int(start) % x.shape[at] if start < 0 else int(start)
     if start + length > x.shape[at]:
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({x.shape[at]}).")
+        raise RuntimeError(
+            f"start ({start}) + length ({length}) exceeds dimension size ({x.shape[at]})."
+        )
     return x[(slice(None),) * at + (slice(start, start + length),)]
 
 
@@ -332,7 +362,10 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     count = max(0, min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns))
     start = x._offset + (offset * x._strides[b] if offset > 0 else -offset * x._strides[a])
     rest = [i for i in range(x.ndim) if i not in (a, b)]
-    shape, strides = [*(x.shape[i] for i in rest), count], [*(x._strides[i] for i in rest), x._strides[a] + x._strides[b]]
+    shape, strides = (
+        [*(x.shape[i] for i in rest), count],
+        [*(x._strides[i] for i in rest), x._strides[a] + x._strides[b]],
+    )
     before = x.shape
 
     def back(g: Tensor) -> tuple[Tensor]:
@@ -361,7 +394,9 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     return record(made, "Unfold", (x,), back)
 
 
-def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+def as_strided(
+    x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
     return view_of(x, size, stride, x._offset if storage_offset is None else storage_offset)
 
 
@@ -380,7 +415,9 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for i, x in enumerate(tensors):
         kind = promote_types(kind, x.dtype)
         if x.ndim != first.ndim:
-            raise RuntimeError(f"Tensors must have same number of dimensions: got {first.ndim} and {x.ndim}")
+            raise RuntimeError(
+                f"Tensors must have same number of dimensions: got {first.ndim} and {x.ndim}"
+            )
         for d in range(first.ndim):
             if d != at and x.shape[d] != first.shape[d]:
                 raise RuntimeError(
@@ -427,7 +464,9 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
         )
     shape = (1,) * lead + tuple(x.shape)
     wide = reshape(x, [part for size in shape for part in (1, size)])
-    wide = expand(wide, [part for size, time in zip(shape, times, strict=True) for part in (time, size)])
+    wide = expand(
+        wide, [part for size, time in zip(shape, times, strict=True) for part in (time, size)]
+    )
     return reshape(wide, [size * time for size, time in zip(shape, times, strict=True)]).clone()
 
 
@@ -436,7 +475,11 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None = None) -> Tensor
         x, dim = flatten(x), 0
     at = axis(dim, x.ndim)
     counts = repeats.tolist() if isinstance(repeats, Tensor) else repeats
-    counts = [counts] * x.shape[at] if isinstance(counts, int) else counts * (x.shape[at] if len(counts) == 1 else 1)
+    counts = (
+        [counts] * x.shape[at]
+        if isinstance(counts, int)
+        else counts * (x.shape[at] if len(counts) == 1 else 1)
+    )
     index = [i for i, count in enumerate(counts) for _ in range(count)]
     return x[(slice(None),) * at + (index,)]
 

@@ -17,7 +17,9 @@ class Lacking(NotImplementedError, AttributeError):
 
 def lacking(name: str) -> Lacking:
     """The error that names what is missing."""
-    return Lacking(f"torch.{name} is not in this page's stand-in; the notebook, or Colab, has all of torch")
+    return Lacking(
+        f"torch.{name} is not in this page's stand-in; the notebook, or Colab, has all of torch"
+    )
 
 
 class device:
@@ -30,7 +32,11 @@ class device:
             raise RuntimeError(f"this page has the devices cpu and meta, not {self.type}")
 
     def __repr__(self) -> str:
-        return f"device(type={self.type!r})" if self.index is None else f"device(type={self.type!r}, index={self.index})"
+        return (
+            f"device(type={self.type!r})"
+            if self.index is None
+            else f"device(type={self.type!r}, index={self.index})"
+        )
 
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
@@ -54,5 +60,11 @@ CPU = device("cpu")
 
 def device_of(asked: Any = None) -> Any:
     """The device that was asked for, or the one that is switched on; None: where numbers are."""
-    found = (DEVICES[-1] if DEVICES else None) if asked is None else asked if isinstance(asked, device) else device(asked)
+    found = (
+        (DEVICES[-1] if DEVICES else None)
+        if asked is None
+        else asked
+        if isinstance(asked, device)
+        else device(asked)
+    )
     return None if found is None or found.type == "cpu" else found

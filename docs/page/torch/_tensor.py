@@ -63,13 +63,15 @@ class Tensor:
     _node: Any = None
     _base: "Tensor | None" = None
     __array_priority__ = 1000
-    is_cuda = is_sparse = is_quantized = is_mkldnn = is_nested = is_mps = is_xpu = is_complex_flag = False
+    is_cuda = is_sparse = is_quantized = is_mkldnn = is_nested = is_mps = is_xpu = (
+        is_complex_flag
+    ) = False
     names = property(lambda self: (None,) * self.ndim)
     layout = "torch.strided"
     _backward_hooks: Any = None
 
     def __new__(cls, *data: Any, **named: Any) -> "Tensor":
-        if data and isinstance(data[0], array) or data and data[0] is None and len(data) > 1:
+        if (data and isinstance(data[0], array)) or (data and data[0] is None and len(data) > 1):
             return object.__new__(cls)
         if cls is not Tensor:
             return object.__new__(cls)
@@ -137,7 +139,11 @@ class Tensor:
         return self._data is None
 
     def data_ptr(self) -> int:
-        return 0 if self._data is None else self._data.buffer_info()[0] + self._offset * self._data.itemsize
+        return (
+            0
+            if self._data is None
+            else self._data.buffer_info()[0] + self._offset * self._data.itemsize
+        )
 
     def is_floating_point(self) -> bool:
         return self.dtype.is_floating_point
@@ -173,14 +179,18 @@ class Tensor:
             new = numbers if isinstance(numbers, array) else array(self.dtype.code, numbers)
             memoryview(data)[self._offset : self._offset + count] = memoryview(new)
             return
-        for at, number in zip(positions(self.shape, self._strides, self._offset), numbers, strict=True):
+        for at, number in zip(
+            positions(self.shape, self._strides, self._offset), numbers, strict=True
+        ):
             data[at] = number
 
     # out of it
 
     def item(self) -> Any:
         if self.numel() != 1:
-            raise RuntimeError(f"a Tensor with {self.numel()} elements cannot be converted to Scalar")
+            raise RuntimeError(
+                f"a Tensor with {self.numel()} elements cannot be converted to Scalar"
+            )
         if self._data is None:
             raise RuntimeError("Tensor.item() cannot be called on meta tensors")
         number = self._data[self._offset]
@@ -251,7 +261,13 @@ class Tensor:
         return text(self)
 
     def __reduce__(self) -> Any:
-        return _rebuilt, (type(self), self.flat()[:], tuple(self.shape), self.dtype, self.requires_grad)
+        return _rebuilt, (
+            type(self),
+            self.flat()[:],
+            tuple(self.shape),
+            self.dtype,
+            self.requires_grad,
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Tensor":
         if id(self) in memo:
@@ -261,7 +277,9 @@ class Tensor:
                 "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
             )
         data = None if self._data is None else self.flat()[:]
-        copied = _rebuilt(type(self), data, tuple(self.shape), self.dtype, self.requires_grad, self._device)
+        copied = _rebuilt(
+            type(self), data, tuple(self.shape), self.dtype, self.requires_grad, self._device
+        )
         if self.grad is not None:
             copied.grad = self.grad.clone()
         memo[id(self)] = copied
@@ -314,7 +332,14 @@ def _empty(shape: Sequence[int]) -> list[Any]:
     return [] if not shape or not shape[0] else [_empty(shape[1:]) for _ in range(shape[0])]
 
 
-def _rebuilt(cls: type, data: Any, shape: tuple[int, ...], kind: dtype, requires_grad: bool, device: Any = None) -> Any:
+def _rebuilt(
+    cls: type,
+    data: Any,
+    shape: tuple[int, ...],
+    kind: dtype,
+    requires_grad: bool,
+    device: Any = None,
+) -> Any:
     made = object.__new__(cls)
     Tensor.__init__(made, data, shape, kind, device=device)
     if requires_grad:
@@ -325,7 +350,9 @@ def _rebuilt(cls: type, data: Any, shape: tuple[int, ...], kind: dtype, requires
 def new(data: Any, shape: Sequence[int], kind: dtype, device: Any = None) -> Tensor:
     """A tensor of flat numbers, which become an array of its type if they aren't one."""
     made = object.__new__(Tensor)
-    if data is not None and not (isinstance(data, array) and data.typecode == kind.code and not kind.shorten):
+    if data is not None and not (
+        isinstance(data, array) and data.typecode == kind.code and not kind.shorten
+    ):
         data = keep(kind, data)
     made._data, made.shape, made.dtype, made._offset = data, Size(shape), kind, 0
     made._strides, made._device = contiguous_strides(made.shape), device
@@ -353,7 +380,9 @@ def _nested(values: Any, shape: list[int], depth: int, flat: list[Any]) -> None:
         if isinstance(values, str) and not shape:
             raise TypeError("new(): invalid data type 'str'")
         if depth != len(shape):
-            raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {type(values).__name__})")
+            raise ValueError(
+                f"expected sequence of length {shape[depth]} at dim {depth} (got {type(values).__name__})"
+            )
         if not isinstance(values, (int, float)):
             if hasattr(values, "item"):
                 values = values.item()
@@ -368,15 +397,24 @@ def _nested(values: Any, shape: list[int], depth: int, flat: list[Any]) -> None:
             raise TypeError(f"not a sequence at dim {depth}")
         shape.append(len(values))
     if len(values) != shape[depth]:
-        raise ValueError(f"expected sequence of length {shape[depth]} at dim {depth} (got {len(values)})")
-    if values and type(values[0]) is float and set(map(type, values)) == {float} and depth == len(shape) - 1:
+        raise ValueError(
+            f"expected sequence of length {shape[depth]} at dim {depth} (got {len(values)})"
+        )
+    if (
+        values
+        and type(values[0]) is float
+        and set(map(type, values)) == {float}
+        and depth == len(shape) - 1
+    ):
         flat += values
         return
     for each in values:
         _nested(each, shape, depth + 1, flat)
 
 
-def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: dtype | None = None, device: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of nested lists."""
     device = _state.device_of(device)
     if isinstance(data, Tensor):
@@ -391,7 +429,9 @@ def tensor(data: Any, *, dtype: dtype | None = None, device: Any = None, require
             inner = _first_tensor(data)
             floats = any(issubclass(kind, float) for kind in kinds) or not flat
             dtype = inner or (default() if floats else BOOL if kinds == {bool} else INT64)
-        made = new(keep(dtype, flat, cast=kinds != {float} or not dtype.is_floating_point), shape, dtype)
+        made = new(
+            keep(dtype, flat, cast=kinds != {float} or not dtype.is_floating_point), shape, dtype
+        )
     if device is not None and device.type == "meta":
         made._data, made._device = None, device
     return made.requires_grad_() if requires_grad else made

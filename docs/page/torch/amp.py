@@ -8,7 +8,13 @@ from torch import _state
 class autocast:
     """Products inside are computed in bfloat16."""
 
-    def __init__(self, device_type: str = "cpu", dtype: Any = None, enabled: bool = True, cache_enabled: bool = True):
+    def __init__(
+        self,
+        device_type: str = "cpu",
+        dtype: Any = None,
+        enabled: bool = True,
+        cache_enabled: bool = True,
+    ):
         from torch._dtypes import DTYPES
 
         self.kind = (dtype or DTYPES["bfloat16"]) if enabled else None

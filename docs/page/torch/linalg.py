@@ -9,11 +9,15 @@ from torch._shapes import cat, stack
 from torch._tensor import Tensor, new
 
 
-def vector_norm(x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def vector_norm(
+    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     return norm(x, ord, dim, keepdim, dtype)
 
 
-def matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None) -> Tensor:
+def matrix_rank(
+    A: Tensor, tol: float | None = None, *, atol: float | None = None, rtol: float | None = None
+) -> Tensor:
     atol = atol if tol is None else tol
     m, n = A.shape[-2:]
     flat = A.flat().tolist()
@@ -21,12 +25,17 @@ def matrix_rank(A: Tensor, tol: float | None = None, *, atol: float | None = Non
     ranks = []
     for at in range(0, len(flat), m * n):
         sizes = singular([flat[at + i * n : at + i * n + n] for i in range(m)])
-        cut = max(atol or 0.0, (max(m, n) * eps if rtol is None and not atol else rtol or 0.0) * max(sizes))
+        cut = max(
+            atol or 0.0,
+            (max(m, n) * eps if rtol is None and not atol else rtol or 0.0) * max(sizes),
+        )
         ranks.append(sum(size > cut for size in sizes))
     return new(ranks, A.shape[:-2], INT64)
 
 
-def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+def solve_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
     """X of A X = B, row after row."""
     if not left:
         return solve_triangular(A.mT, B.mT, upper=not upper, unitriangular=unitriangular).mT
@@ -52,7 +61,9 @@ def solve(A: Tensor, B: Tensor) -> Tensor:
         best = max(range(i, n), key=lambda r: abs(rows[r][i]))
         rows[i], rows[best] = rows[best], rows[i]
         if not rows[i][i]:
-            raise RuntimeError("linalg.solve: The solver failed because the input matrix is singular.")
+            raise RuntimeError(
+                "linalg.solve: The solver failed because the input matrix is singular."
+            )
         for r in range(n):
             if r != i and rows[r][i]:
                 factor = rows[r][i] / rows[i][i]

@@ -37,7 +37,9 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         for group in self.param_groups:
             for parameter in group["params"]:
-                parameter.grad = None if set_to_none or parameter.grad is None else parameter.grad * 0
+                parameter.grad = (
+                    None if set_to_none or parameter.grad is None else parameter.grad * 0
+                )
 
     def step(self, closure: Any = None) -> Any:
         loss = None if closure is None else closure()
@@ -45,17 +47,27 @@ class Optimizer:
             for group in self.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is not None:
-                        self._change(parameter, parameter.grad.detach(), group, self.state[parameter])
+                        self._change(
+                            parameter, parameter.grad.detach(), group, self.state[parameter]
+                        )
         return loss
 
-    def _change(self, x: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+    def _change(
+        self, x: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]
+    ) -> None:
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
         order = [parameter for group in self.param_groups for parameter in group["params"]]
         places = {id(parameter): i for i, parameter in enumerate(order)}
-        groups = [{**group, "params": [places[id(p)] for p in group["params"]]} for group in self.param_groups]
-        return {"state": {places[id(p)]: dict(state) for p, state in self.state.items()}, "param_groups": groups}
+        groups = [
+            {**group, "params": [places[id(p)] for p in group["params"]]}
+            for group in self.param_groups
+        ]
+        return {
+            "state": {places[id(p)]: dict(state) for p, state in self.state.items()},
+            "param_groups": groups,
+        }
 
 
 class Adam(Optimizer):
@@ -64,14 +76,24 @@ class Adam(Optimizer):
     apart = False
 
     def __init__(
-        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-        weight_decay: float = 0.0, amsgrad: bool = False, **more: Any,
-    ):  # fmt: skip
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        **more: Any,
+    ):
         if amsgrad:
             raise _state.lacking("optim.Adam(amsgrad=True)")
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, **more})
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, **more}
+        )
 
-    def _change(self, x: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+    def _change(
+        self, x: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]
+    ) -> None:
         lr, decay, (first, second) = group["lr"], group["weight_decay"], group["betas"]
         if decay and self.apart:
             x.mul_(1 - lr * decay)
@@ -95,22 +117,53 @@ class AdamW(Adam):
 
     apart = True
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2, **more: Any):
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: Any = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        **more: Any,
+    ):
         super().__init__(params, lr, betas, eps, weight_decay, **more)
 
 
 class SGD(Optimizer):
     """Steps against the gradient."""
 
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0, nesterov: bool = False, **more: Any):
-        super().__init__(params, {"lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov, **more})
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        **more: Any,
+    ):
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "momentum": momentum,
+                "dampening": dampening,
+                "weight_decay": weight_decay,
+                "nesterov": nesterov,
+                **more,
+            },
+        )
 
-    def _change(self, x: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+    def _change(
+        self, x: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]
+    ) -> None:
         if group["weight_decay"]:
             grad = grad + group["weight_decay"] * x
         if group["momentum"]:
             if "momentum_buffer" in state:
-                state["momentum_buffer"].mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
+                state["momentum_buffer"].mul_(group["momentum"]).add_(
+                    grad, alpha=1 - group["dampening"]
+                )
             else:
                 state["momentum_buffer"] = grad.clone()
             buffer = state["momentum_buffer"]

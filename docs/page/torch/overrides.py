@@ -34,24 +34,79 @@ def _collect() -> None:
     from torch import _methods, special
     from torch.nn import functional
 
-    makes = "zeros ones full empty arange randn rand tensor eye linspace where cat stack matmul einsum zeros_like ones_like".split()
+    makes = [
+        "zeros",
+        "ones",
+        "full",
+        "empty",
+        "arange",
+        "randn",
+        "rand",
+        "tensor",
+        "eye",
+        "linspace",
+        "where",
+        "cat",
+        "stack",
+        "matmul",
+        "einsum",
+        "zeros_like",
+        "ones_like",
+    ]
     known = {*_methods.FUNCTIONS, *makes}
     shown = [(torch, name) for name in known if name in vars(torch)]
-    shown += [(functional, name) for name, value in vars(functional).items() if callable(value) and not name.startswith("_")]
+    shown += [
+        (functional, name)
+        for name, value in vars(functional).items()
+        if callable(value) and not name.startswith("_")
+    ]
     shown += [(special, name) for name in ("softmax", "entr", "expit", "logsumexp")]
     methods = {*_methods.FUNCTIONS, *_methods.METHODS} - {"where", "requires_grad_"}
-    operators = [name for name in vars(torch.Tensor) if name.strip("_") in _OPERATORS and name.startswith("__")]
-    shown += [(torch.Tensor, name) for name in (*methods, *operators) if callable(vars(torch.Tensor).get(name))]
+    operators = [
+        name
+        for name in vars(torch.Tensor)
+        if name.strip("_") in _OPERATORS and name.startswith("__")
+    ]
+    shown += [
+        (torch.Tensor, name)
+        for name in (*methods, *operators)
+        if callable(vars(torch.Tensor).get(name))
+    ]
     for place, name in shown:
         value = vars(place)[name]
-        if not isinstance(value, type) and (place is not functional or getattr(value, "__module__", "").startswith("torch")):
+        if not isinstance(value, type) and (
+            place is not functional or getattr(value, "__module__", "").startswith("torch")
+        ):
             _PLACES.append((place, name, value, _reporting(value)))
 
 
 _OPERATORS = {
-    side + name for side in ("", "r", "i")
-    for name in "add sub mul truediv floordiv mod pow matmul and or xor getitem setitem neg invert eq ne lt le gt ge".split()
-}  # fmt: skip
+    side + name
+    for side in ("", "r", "i")
+    for name in [
+        "add",
+        "sub",
+        "mul",
+        "truediv",
+        "floordiv",
+        "mod",
+        "pow",
+        "matmul",
+        "and",
+        "or",
+        "xor",
+        "getitem",
+        "setitem",
+        "neg",
+        "invert",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    ]
+}
 _plain = [True]
 
 

@@ -4,9 +4,7 @@ from typing import Any
 
 from torch import _state
 from torch._elementwise import unary
-from torch._reductions import log_softmax as log_softmax
-from torch._reductions import logsumexp as logsumexp
-from torch._reductions import softmax as softmax
+from torch._reductions import log_softmax as log_softmax, logsumexp as logsumexp, softmax as softmax
 from torch._tensor import Tensor
 
 

@@ -1,16 +1,31 @@
 """Layers."""
 
 from torch import _state as _state
-from torch.nn import functional, init
-from torch.nn._module import Module, Parameter
-from torch.nn._layers import (
-    GELU, BatchNorm1d, Dropout, Embedding, Flatten, Identity, LayerNorm, Linear, ReLU, RMSNorm, Sequential, SiLU, Sigmoid,
-    Softmax, Tanh, CrossEntropyLoss, MSELoss,
-)  # fmt: skip
-from torch.nn._containers import ModuleDict, ModuleList, ParameterDict, ParameterList
-from torch.nn._attention import MultiheadAttention
-from torch.nn._recurrent import GRU
 from torch._state import lacking as _lacking
+from torch.nn import functional, init
+from torch.nn._attention import MultiheadAttention
+from torch.nn._containers import ModuleDict, ModuleList, ParameterDict, ParameterList
+from torch.nn._layers import (
+    GELU,
+    BatchNorm1d,
+    CrossEntropyLoss,
+    Dropout,
+    Embedding,
+    Flatten,
+    Identity,
+    LayerNorm,
+    Linear,
+    MSELoss,
+    ReLU,
+    RMSNorm,
+    Sequential,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Tanh,
+)
+from torch.nn._module import Module, Parameter
+from torch.nn._recurrent import GRU
 
 __all__ = ["Module", "Parameter", "functional", "init"]
 
@@ -36,6 +51,18 @@ def __getattr__(name):
 
 
 _TYPES = {
-    "TransformerEncoderLayer", "TransformerDecoderLayer", "TransformerEncoder", "TransformerDecoder", "Transformer", "Conv1d", "Conv2d",
-    "LSTM", "RNN", "Bilinear", "MultiheadAttention", "EmbeddingBag", "NonDynamicallyQuantizableLinear", "DataParallel",
-}  # fmt: skip
+    "TransformerEncoderLayer",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerDecoder",
+    "Transformer",
+    "Conv1d",
+    "Conv2d",
+    "LSTM",
+    "RNN",
+    "Bilinear",
+    "MultiheadAttention",
+    "EmbeddingBag",
+    "NonDynamicallyQuantizableLinear",
+    "DataParallel",
+}

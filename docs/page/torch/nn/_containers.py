@@ -85,7 +85,7 @@ class ModuleList(_Row):
             times = "" if i == j else f"{j - i + 1} x "
             lines.append(f"{name}: {times}" + parts[i].replace("\n", "\n  "))
             i = j + 1
-        return f"ModuleList(\n  " + "\n  ".join(lines) + "\n)" if lines else "ModuleList()"
+        return "ModuleList(\n  " + "\n  ".join(lines) + "\n)" if lines else "ModuleList()"
 
 
 class Sequential(_Row):
@@ -150,7 +150,9 @@ class ParameterList(Module):
     def __init__(self, values: Iterable[Any] = ()):
         super().__init__()
         for i, value in enumerate(values):
-            self.register_parameter(str(i), value if isinstance(value, Parameter) else Parameter(value))
+            self.register_parameter(
+                str(i), value if isinstance(value, Parameter) else Parameter(value)
+            )
 
     def __getitem__(self, index: int) -> Any:
         return list(self._parameters.values())[index]
@@ -168,7 +170,9 @@ class ParameterDict(Module):
     def __init__(self, values: Any = None):
         super().__init__()
         for name, value in dict(values or {}).items():
-            self.register_parameter(name, value if isinstance(value, Parameter) else Parameter(value))
+            self.register_parameter(
+                name, value if isinstance(value, Parameter) else Parameter(value)
+            )
 
     def __getitem__(self, name: str) -> Any:
         return self._parameters[name]

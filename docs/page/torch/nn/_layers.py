@@ -6,8 +6,7 @@ from typing import Any
 from torch import _factories
 from torch._autograd import no_grad
 from torch._tensor import Tensor, tensor
-from torch.nn import functional as F
-from torch.nn import init
+from torch.nn import functional as F, init
 from torch.nn._containers import Sequential as Sequential
 from torch.nn._module import Module, Parameter
 
@@ -21,10 +20,19 @@ class Identity(Module):
 
 
 class Linear(Module):
-    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.weight = Parameter(_factories.empty(out_features, in_features, dtype=dtype, device=device))
+        self.weight = Parameter(
+            _factories.empty(out_features, in_features, dtype=dtype, device=device)
+        )
         if bias:
             self.bias = Parameter(_factories.empty(out_features, dtype=dtype, device=device))
         else:
@@ -50,11 +58,22 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 class Embedding(Module):
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, device: Any = None, dtype: Any = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        device: Any = None,
+        dtype: Any = None,
     ):
         super().__init__()
-        self.num_embeddings, self.embedding_dim, self.padding_idx = num_embeddings, embedding_dim, padding_idx
-        self.weight = Parameter(_factories.empty(num_embeddings, embedding_dim, dtype=dtype, device=device))
+        self.num_embeddings, self.embedding_dim, self.padding_idx = (
+            num_embeddings,
+            embedding_dim,
+            padding_idx,
+        )
+        self.weight = Parameter(
+            _factories.empty(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -81,10 +100,16 @@ class _Norm(Module):
         super().__init__()
         self.normalized_shape = (shape,) if isinstance(shape, int) else tuple(shape)
         self.eps, self.elementwise_affine = eps, affine
-        make = Parameter(_factories.ones(*self.normalized_shape, device=device, dtype=dtype)) if affine else None
+        make = (
+            Parameter(_factories.ones(*self.normalized_shape, device=device, dtype=dtype))
+            if affine
+            else None
+        )
         self.register_parameter("weight", make)
         if bias:
-            self.bias = Parameter(_factories.zeros(*self.normalized_shape, device=device, dtype=dtype))
+            self.bias = Parameter(
+                _factories.zeros(*self.normalized_shape, device=device, dtype=dtype)
+            )
 
     def reset_parameters(self) -> None:
         if self.elementwise_affine:
@@ -93,15 +118,24 @@ class _Norm(Module):
                 init.zeros_(self.bias)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class LayerNorm(_Norm):
     def __init__(
-        self, normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, device: Any = None,
+        self,
+        normalized_shape: Any,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
         dtype: Any = None,
-    ):  # fmt: skip
-        super().__init__(normalized_shape, eps, elementwise_affine, elementwise_affine and bias, device, dtype)
+    ):
+        super().__init__(
+            normalized_shape, eps, elementwise_affine, elementwise_affine and bias, device, dtype
+        )
         if not (elementwise_affine and bias):
             self.register_parameter("bias", None)
 
@@ -114,9 +148,13 @@ class LayerNorm(_Norm):
 
 class RMSNorm(_Norm):
     def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, device: Any = None,
+        self,
+        normalized_shape: Any,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: Any = None,
         dtype: Any = None,
-    ):  # fmt: skip
+    ):
         super().__init__(normalized_shape, eps, elementwise_affine, False, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -124,9 +162,16 @@ class RMSNorm(_Norm):
 
 
 class BatchNorm1d(Module):
-    def __init__(self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True):
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True
+    ):
         super().__init__()
-        self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
+        self.num_features, self.eps, self.momentum, self.affine = (
+            num_features,
+            eps,
+            momentum,
+            affine,
+        )
         self.weight = Parameter(_factories.ones(num_features)) if affine else None
         self.bias = Parameter(_factories.zeros(num_features)) if affine else None
         self.register_buffer("running_mean", _factories.zeros(num_features))
@@ -141,13 +186,21 @@ class BatchNorm1d(Module):
             with no_grad():
                 count = input.numel() // input.shape[1]
                 spread = var * (count / (count - 1))
-                self.running_mean.copy_((1 - self.momentum) * self.running_mean + self.momentum * mean)
-                self.running_var.copy_((1 - self.momentum) * self.running_var + self.momentum * spread)
+                self.running_mean.copy_(
+                    (1 - self.momentum) * self.running_mean + self.momentum * mean
+                )
+                self.running_var.copy_(
+                    (1 - self.momentum) * self.running_var + self.momentum * spread
+                )
                 self.num_batches_tracked += 1
         else:
             mean, var = self.running_mean, self.running_var
         normed = (input - mean.reshape(shape)) / (var.reshape(shape) + self.eps).sqrt()
-        return normed if self.weight is None else normed * self.weight.reshape(shape) + self.bias.reshape(shape)
+        return (
+            normed
+            if self.weight is None
+            else normed * self.weight.reshape(shape) + self.bias.reshape(shape)
+        )
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats=True"
@@ -171,12 +224,25 @@ def _activation(name: str, function: Any) -> Any:
     def forward(self: Module, input: Tensor) -> Tensor:
         return function(input)
 
-    return type(name, (Module,), {"forward": forward, "__init__": lambda self, *_, **__: Module.__init__(self), "__module__": __name__})
+    return type(
+        name,
+        (Module,),
+        {
+            "forward": forward,
+            "__init__": lambda self, *_, **__: Module.__init__(self),
+            "__module__": __name__,
+        },
+    )
 
 
 ReLU, SiLU, Sigmoid, Tanh = (
     _activation(name, function)
-    for name, function in (("ReLU", F.relu), ("SiLU", F.silu), ("Sigmoid", F.sigmoid), ("Tanh", F.tanh))
+    for name, function in (
+        ("ReLU", F.relu),
+        ("SiLU", F.silu),
+        ("Sigmoid", F.sigmoid),
+        ("Tanh", F.tanh),
+    )
 )
 
 
@@ -225,6 +291,3 @@ class CrossEntropyLoss(Module):
 class MSELoss(Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target)
-
-
-

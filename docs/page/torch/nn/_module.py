@@ -28,7 +28,9 @@ class Parameter(Tensor):
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> "Parameter":
         data = tensor([]) if data is None else data
         made = object.__new__(cls)
-        Tensor.__init__(made, data._data, data.shape, data.dtype, data._strides, data._offset, data._device)
+        Tensor.__init__(
+            made, data._data, data.shape, data.dtype, data._strides, data._offset, data._device
+        )
         if requires_grad:
             made.requires_grad_()
         return made
@@ -39,7 +41,9 @@ class Parameter(Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> "Parameter":
         if id(self) not in memo:
             data = None if self._data is None else self.flat()[:]
-            copied = _rebuilt(type(self), data, tuple(self.shape), self.dtype, self.requires_grad, self._device)
+            copied = _rebuilt(
+                type(self), data, tuple(self.shape), self.dtype, self.requires_grad, self._device
+            )
             copied.grad = None if self.grad is None else self.grad.clone()
             memo[id(self)] = copied
         return memo[id(self)]
@@ -77,17 +81,30 @@ class Module:
 
     def __init__(self, *args: Any, **named: Any):
         make = object.__setattr__
-        for name in (
-            "_parameters _buffers _modules _forward_hooks _forward_pre_hooks _backward_hooks _forward_hooks_with_kwargs "
-            "_forward_pre_hooks_with_kwargs _load_state_dict_pre_hooks _load_state_dict_post_hooks _state_dict_hooks "
-            "_state_dict_pre_hooks _forward_hooks_always_called _backward_pre_hooks"
-        ).split():
+        for name in [
+            "_parameters",
+            "_buffers",
+            "_modules",
+            "_forward_hooks",
+            "_forward_pre_hooks",
+            "_backward_hooks",
+            "_forward_hooks_with_kwargs",
+            "_forward_pre_hooks_with_kwargs",
+            "_load_state_dict_pre_hooks",
+            "_load_state_dict_post_hooks",
+            "_state_dict_hooks",
+            "_state_dict_pre_hooks",
+            "_forward_hooks_always_called",
+            "_backward_pre_hooks",
+        ]:
             make(self, name, OrderedDict())
         make(self, "training", True)
         make(self, "_non_persistent_buffers_set", set())
 
     def forward(self, *args: Any, **named: Any) -> Any:
-        raise NotImplementedError(f'Module [{type(self).__name__}] is missing the required "forward" function')
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         if not (self._forward_hooks or self._forward_pre_hooks or GLOBAL_BEFORE or GLOBAL_AFTER):
@@ -95,13 +112,18 @@ class Module:
         for key, hook in [*GLOBAL_BEFORE.items(), *self._forward_pre_hooks.items()]:
             if key in self._forward_pre_hooks_with_kwargs:
                 found = hook(self, args, named)
-                args, named = args if found is None else found[0], named if found is None else found[1]
+                args, named = (
+                    args if found is None else found[0],
+                    named if found is None else found[1],
+                )
             else:
                 found = hook(self, args)
                 args = args if found is None else found if isinstance(found, tuple) else (found,)
         result = self.forward(*args, **named)
         for key, hook in [*GLOBAL_AFTER.items(), *self._forward_hooks.items()]:
-            more = (args, named, result) if key in self._forward_hooks_with_kwargs else (args, result)
+            more = (
+                (args, named, result) if key in self._forward_hooks_with_kwargs else (args, result)
+            )
             found = hook(self, *more)
             result = result if found is None else found
         return result
@@ -123,7 +145,13 @@ class Module:
                 raise AttributeError(f"cannot assign {what} before Module.__init__() call")
             object.__setattr__(self, name, value)
             return
-        home = "_parameters" if isinstance(value, Parameter) else "_modules" if isinstance(value, Module) else None
+        home = (
+            "_parameters"
+            if isinstance(value, Parameter)
+            else "_modules"
+            if isinstance(value, Module)
+            else None
+        )
         if home is not None:
             for other in ("_parameters", "_buffers", "_modules"):
                 if other != home:
@@ -194,7 +222,9 @@ class Module:
 
     # what is in it
 
-    def named_modules(self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True) -> Iterator[Any]:
+    def named_modules(
+        self, memo: Any = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[Any]:
         memo = set() if memo is None else memo
         if self in memo:
             return
@@ -203,7 +233,9 @@ class Module:
         yield prefix, self
         for name, module in self._modules.items():
             if module is not None:
-                yield from module.named_modules(memo, prefix + ("." if prefix else "") + name, remove_duplicate)
+                yield from module.named_modules(
+                    memo, prefix + ("." if prefix else "") + name, remove_duplicate
+                )
 
     def modules(self, remove_duplicate: bool = True) -> Iterator["Module"]:
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
@@ -220,10 +252,14 @@ class Module:
         for _, module in self.named_children():
             yield module
 
-    def _named(self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Any]]:
+    def _named(
+        self, kind: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         own = [(prefix, self)]
-        for start, module in self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else own:
+        for start, module in (
+            self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else own
+        ):
             for name, value in module.__dict__[kind].items():
                 if value is None or id(value) in seen:
                     continue
@@ -231,14 +267,18 @@ class Module:
                     seen.add(id(value))
                 yield start + ("." if start else "") + name, value
 
-    def named_parameters(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[Any]:
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[Any]:
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         for _, parameter in self.named_parameters(recurse=recurse):
             yield parameter
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True) -> Iterator[Any]:
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[Any]:
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
@@ -284,7 +324,9 @@ class Module:
     def to(self, *asked: Any, **named: Any) -> "Module":
         kind, place = _kind(*asked, **named)
         return self._apply(
-            lambda x: x.to(*([kind] if kind is not None and x.is_floating_point() else []), device=place)
+            lambda x: x.to(
+                *([kind] if kind is not None and x.is_floating_point() else []), device=place
+            )
         )
 
     def _floats(self, name: str) -> "Module":
@@ -321,22 +363,34 @@ class Module:
         return handle
 
     def register_forward_hook(
-        self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+        self,
+        hook: Any,
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
     ) -> _Handle:
         return self._hook("_forward_hooks", hook, with_kwargs, prepend)
 
-    def register_forward_pre_hook(self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False) -> _Handle:
+    def register_forward_pre_hook(
+        self, hook: Any, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> _Handle:
         return self._hook("_forward_pre_hooks", hook, with_kwargs, prepend)
 
     def register_full_backward_hook(self, hook: Any, prepend: bool = False) -> _Handle:
         raise _state.lacking("nn.Module.register_full_backward_hook")
 
     def register_load_state_dict_pre_hook(self, hook: Any) -> _Handle:
-        return self._hook("_load_state_dict_pre_hooks", lambda *args: hook(self, *args), False, False)
+        return self._hook(
+            "_load_state_dict_pre_hooks", lambda *args: hook(self, *args), False, False
+        )
 
     def _register_load_state_dict_pre_hook(self, hook: Any, with_module: bool = False) -> _Handle:
         return self._hook(
-            "_load_state_dict_pre_hooks", (lambda *args: hook(self, *args)) if with_module else hook, False, False
+            "_load_state_dict_pre_hooks",
+            (lambda *args: hook(self, *args)) if with_module else hook,
+            False,
+            False,
         )
 
     def register_load_state_dict_post_hook(self, hook: Any) -> _Handle:
@@ -349,7 +403,9 @@ class Module:
 
     # its numbers
 
-    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+    def state_dict(
+        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> Any:
         found = OrderedDict() if destination is None else destination
         self._save_to_state_dict(found, prefix, keep_vars)
         for name, module in self._modules.items():
@@ -370,16 +426,28 @@ class Module:
             destination[prefix + "_extra_state"] = self.get_extra_state()
 
     def get_extra_state(self) -> Any:
-        raise RuntimeError("Reached a code path in Module.get_extra_state() that should never be called.")
+        raise RuntimeError(
+            "Reached a code path in Module.get_extra_state() that should never be called."
+        )
 
     def set_extra_state(self, state: Any) -> None:
-        raise RuntimeError("Reached a code path in Module.set_extra_state() that should never be called.")
+        raise RuntimeError(
+            "Reached a code path in Module.set_extra_state() that should never be called."
+        )
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         state, missing, unexpected, errors = OrderedDict(state_dict), [], [], []
 
         def fill(module: "Module", prefix: str) -> None:
-            module._load_from_state_dict(state, prefix, {"assign_to_params_buffers": assign}, True, missing, unexpected, errors)
+            module._load_from_state_dict(
+                state,
+                prefix,
+                {"assign_to_params_buffers": assign},
+                True,
+                missing,
+                unexpected,
+                errors,
+            )
             for name, child in module._modules.items():
                 if child is not None:
                     fill(child, f"{prefix}{name}.")
@@ -395,17 +463,39 @@ class Module:
                     errors.insert(0, f"{what} key(s) in state_dict: {listed}. ")
         if errors:
             listed = "\n\t".join(errors)
-            raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{listed}")
+            raise RuntimeError(
+                f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{listed}"
+            )
         return _IncompatibleKeys(missing, unexpected)
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing_keys: list[str],
-        unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         for hook in self._load_state_dict_pre_hooks.values():
-            hook(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        buffers = {k: v for k, v in self._buffers.items() if k not in self._non_persistent_buffers_set}
-        own = {name: value for name, value in {**self._parameters, **buffers}.items() if value is not None}
+            hook(
+                state_dict,
+                prefix,
+                local_metadata,
+                strict,
+                missing_keys,
+                unexpected_keys,
+                error_msgs,
+            )
+        buffers = {
+            k: v for k, v in self._buffers.items() if k not in self._non_persistent_buffers_set
+        }
+        own = {
+            name: value
+            for name, value in {**self._parameters, **buffers}.items()
+            if value is not None
+        }
         for name, value in own.items():
             given = state_dict.get(prefix + name)
             if given is None:
@@ -428,7 +518,11 @@ class Module:
         for key in state_dict:
             if key.startswith(prefix):
                 first, dot, _ = key[len(prefix) :].partition(".")
-                if not (first in self._modules if dot else first in own or (extra and first == "_extra_state")):
+                if not (
+                    first in self._modules
+                    if dot
+                    else first in own or (extra and first == "_extra_state")
+                ):
                     unexpected_keys.append(key)
 
     # in words
@@ -458,6 +552,3 @@ def _full_type(value: Any) -> str:
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     return "torch.FloatTensor" if kind is Tensor and value.dtype.name == "float32" else name
-
-
-

@@ -61,12 +61,16 @@ def selu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def embedding(input: Tensor, weight: Tensor, padding_idx: Any = None, **_: Any) -> Tensor:
     if input.dtype.is_floating_point or input.dtype is BOOL:
-        names = {"float32": "torch.FloatTensor", "float64": "torch.DoubleTensor", "bool": "torch.BoolTensor"}
+        names = {
+            "float32": "torch.FloatTensor",
+            "float64": "torch.DoubleTensor",
+            "bool": "torch.BoolTensor",
+        }
         raise RuntimeError(
             "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
             f"{names.get(input.dtype.name, input.dtype.name)} instead (while checking arguments for embedding)"
         )
-    if input.numel() and not (0 <= min(input.flat()) and max(input.flat()) < weight.shape[0]):
+    if input.numel() and not (min(input.flat()) >= 0 and max(input.flat()) < weight.shape[0]):
         raise IndexError("index out of range in self")
     made = weight[input] if input.ndim else weight[input.reshape(1)].reshape(weight.shape[1:])
     if made._node is not None:
@@ -93,12 +97,20 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     if p == 1:
         return input * 0
     scale = 1 / (1 - p)
-    kept = new([scale if keep else 0.0 for keep in _random.kept(input.numel(), 1 - p)], input.shape, input.dtype)
+    kept = new(
+        [scale if keep else 0.0 for keep in _random.kept(input.numel(), 1 - p)],
+        input.shape,
+        input.dtype,
+    )
     return input * kept
 
 
 def layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     shape = tuple(normalized_shape)
     if input.shape[len(input.shape) - len(shape) :] != shape:
@@ -136,7 +148,9 @@ def layer_norm(
     return made
 
 
-def rms_norm(input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
+def rms_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
     dims = list(range(input.ndim - len(tuple(normalized_shape)), input.ndim))
     eps = {"d": 2.0**-52}.get(input.dtype.code, 2.0**-23) if eps is None else eps
     normed = input * (unary("square", input).mean(dims, True) + eps).rsqrt()
@@ -163,36 +177,59 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", **_: Any) ->
     return _mean_of((input - target).abs(), reduction)
 
 
-def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False, **_: Any) -> Tensor:
-    parts = target.exp() * (target - input) if log_target else -unary("entr", target) - target * input
+def kl_div(
+    input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False, **_: Any
+) -> Tensor:
+    parts = (
+        target.exp() * (target - input) if log_target else -unary("entr", target) - target * input
+    )
     return parts.sum() / input.shape[0] if reduction == "batchmean" else _mean_of(parts, reduction)
 
 
-def binary_cross_entropy_with_logits(input: Tensor, target: Tensor, reduction: str = "mean", **_: Any) -> Tensor:
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, reduction: str = "mean", **_: Any
+) -> Tensor:
     return _mean_of(unary("softplus", input) - input * target, reduction)
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Any = None, size_average: Any = None, ignore_index: int = -100, reduce: Any = None,
-    reduction: str = "mean", label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    target: Tensor,
+    weight: Any = None,
+    size_average: Any = None,
+    ignore_index: int = -100,
+    reduce: Any = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
     if weight is not None or label_smoothing:
         raise _state.lacking("nn.functional.cross_entropy(weight=…, label_smoothing=…)")
     at = 0 if input.ndim == 1 else 1
     logs = _reductions.log_softmax(input, at)
     if target.dtype.is_floating_point:
-        return _mean_of(-(logs * target).sum(at), reduction) if reduction != "mean" else -(logs * target).sum() / (
-            input.numel() // input.shape[at]
+        return (
+            _mean_of(-(logs * target).sum(at), reduction)
+            if reduction != "mean"
+            else -(logs * target).sum() / (input.numel() // input.shape[at])
         )
     return nll_loss(logs, target, ignore_index=ignore_index, reduction=reduction)
 
 
-def nll_loss(input: Tensor, target: Tensor, *, ignore_index: int = -100, reduction: str = "mean", weight: Any = None) -> Tensor:
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    weight: Any = None,
+) -> Tensor:
     at = 0 if input.ndim == 1 else 1
     expected = (*input.shape[:at], *input.shape[at + 1 :])
     if target.shape != expected:
         if input.ndim == 2 and target.ndim == 1:
-            raise ValueError(f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]}).")
+            raise ValueError(
+                f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})."
+            )
         raise RuntimeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
     seen = target != ignore_index
     all_seen = 0 not in seen.flat()
@@ -206,7 +243,13 @@ def nll_loss(input: Tensor, target: Tensor, *, ignore_index: int = -100, reducti
         losses = losses.masked_fill(~seen, 0.0)
     if reduction == "none":
         return losses
-    made = losses.sum() if reduction == "sum" else losses.sum() / seen.sum().item() if not all_seen else losses.mean()
+    made = (
+        losses.sum()
+        if reduction == "sum"
+        else losses.sum() / seen.sum().item()
+        if not all_seen
+        else losses.mean()
+    )
     if made._node is not None:
         made._node._name = "NllLossBackward0" if input.ndim < 3 else "NllLoss2DBackward0"
     return made
@@ -219,7 +262,9 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
     for i in range(len(pad) // 2):
         at = input.ndim - 1 - i
         before, after = pad[2 * i], pad[2 * i + 1]
-        parts = [input.narrow(at, max(0, -before), input.shape[at] - max(0, -before) - max(0, -after))]
+        parts = [
+            input.narrow(at, max(0, -before), input.shape[at] - max(0, -before) - max(0, -after))
+        ]
         for width, place in (before, 0), (after, len(parts) + 1):
             if width > 0:
                 shape = [width if d == at else size for d, size in enumerate(parts[0].shape)]
@@ -233,9 +278,15 @@ def pad(input: Tensor, pad: Any, mode: str = "constant", value: float | None = N
 
 
 def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0, is_causal: bool = False,
-    scale: float | None = None, enable_gqa: bool = False,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
     if not query.dtype is key.dtype is value.dtype:
         raise RuntimeError(
             "Expected query, key, and value to have the same dtype, but got query.dtype: "
@@ -251,10 +302,14 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
-    scores = _products.matmul(query, key.transpose(-2, -1)) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    scores = _products.matmul(query, key.transpose(-2, -1)) * (
+        1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    )
     if is_causal:
         if attn_mask is not None:
-            raise RuntimeError("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+            raise RuntimeError(
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+            )
         attn_mask = ones(*scores.shape[-2:], dtype=BOOL).tril()
     empty = None
     if attn_mask is not None and attn_mask.dtype is BOOL:
@@ -279,14 +334,21 @@ def _once_only(back: Any) -> Any:
 
     def once(g: Tensor) -> Any:
         if _state.grad[0]:
-            raise RuntimeError("derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented")
+            raise RuntimeError(
+                "derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented"
+            )
         return back(g)
 
     return once
 
 
 def _name(x: Tensor) -> str:
-    return {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}.get(x.dtype.name, x.dtype.name)
+    return {
+        "float32": "float",
+        "float64": "double",
+        "float16": "c10::Half",
+        "bfloat16": "c10::BFloat16",
+    }.get(x.dtype.name, x.dtype.name)
 
 
 def multi_head_attention_forward(*_: Any, **__: Any) -> Any:
@@ -297,6 +359,3 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     raise _state.lacking(f"nn.functional.{name}")
-
-
-

@@ -9,20 +9,38 @@ from torch._tensor import Tensor, tensor
 
 __all__ = ["assert_close"]
 
-TOLERANCES = {"float16": (1e-3, 1e-5), "bfloat16": (1.6e-2, 1e-5), "float32": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7)}
+TOLERANCES = {
+    "float16": (1e-3, 1e-5),
+    "bfloat16": (1.6e-2, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+}
 
 
 def assert_close(
-    actual: Any, expected: Any, *, allow_subclasses: bool = True, rtol: float | None = None, atol: float | None = None,
-    equal_nan: bool = False, check_device: bool = True, check_dtype: bool = True, check_layout: bool = True,
-    check_stride: bool = False, msg: Any = None,
-) -> None:  # fmt: skip
+    actual: Any,
+    expected: Any,
+    *,
+    allow_subclasses: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    equal_nan: bool = False,
+    check_device: bool = True,
+    check_dtype: bool = True,
+    check_layout: bool = True,
+    check_stride: bool = False,
+    msg: Any = None,
+) -> None:
     """Nothing, if both are alike; otherwise an AssertionError that says how far they are apart."""
     if isinstance(actual, (list, tuple)) and isinstance(expected, (list, tuple)):
         if len(actual) != len(expected):
-            raise AssertionError(f"The length of the sequences mismatch: {len(actual)} != {len(expected)}")
+            raise AssertionError(
+                f"The length of the sequences mismatch: {len(actual)} != {len(expected)}"
+            )
         for a, b in zip(actual, expected, strict=True):
-            assert_close(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, msg=msg)
+            assert_close(
+                a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype, msg=msg
+            )
         return
     scalar = not isinstance(actual, Tensor)
     a, b = (x if isinstance(x, Tensor) else tensor(x) for x in (actual, expected))
@@ -31,7 +49,9 @@ def assert_close(
         raise AssertionError(msg(found) if callable(msg) else msg or found)
 
 
-def _difference(a: Tensor, b: Tensor, rtol: Any, atol: Any, equal_nan: bool, check_dtype: bool, scalar: bool) -> str | None:
+def _difference(
+    a: Tensor, b: Tensor, rtol: Any, atol: Any, equal_nan: bool, check_dtype: bool, scalar: bool
+) -> str | None:
     if a.shape != b.shape:
         return f"The values for attribute 'shape' do not match: {a.shape} != {b.shape}."
     if check_dtype and a.dtype is not b.dtype and not scalar:
@@ -52,7 +72,10 @@ def _difference(a: Tensor, b: Tensor, rtol: Any, atol: Any, equal_nan: bool, che
 def _words(a: Tensor, b: Tensor, near: list[bool], rtol: float, atol: float, scalar: bool) -> str:
     pairs = list(zip(a.flat(), b.flat(), strict=True))
     far = [abs(x - y) for x, y in pairs]
-    ratio = [gap / abs(y) if y else (math.inf if gap else 0.0) for gap, (_, y) in zip(far, pairs, strict=True)]
+    ratio = [
+        gap / abs(y) if y else (math.inf if gap else 0.0)
+        for gap, (_, y) in zip(far, pairs, strict=True)
+    ]
     if a.dtype.code == "f":  # the differences are of the tensor's own type
         far, ratio = array("f", far).tolist(), array("f", ratio).tolist()
     for i, fine in enumerate(near):
@@ -72,7 +95,11 @@ def _words(a: Tensor, b: Tensor, near: list[bool], rtol: float, atol: float, sca
             f"Relative difference: {ratio[0]}{percent}"
         )
     wrong = near.count(False)
-    lines = [f"Tensor-likes are not {kind}!", "", f"Mismatched elements: {wrong} / {a.numel()} ({wrong / a.numel():.1%})"]
+    lines = [
+        f"Tensor-likes are not {kind}!",
+        "",
+        f"Mismatched elements: {wrong} / {a.numel()} ({wrong / a.numel():.1%})",
+    ]
     for name, gaps, allowed in ("absolute", far, atol), ("relative", ratio, rtol):
         worst = max(range(len(gaps)), key=lambda i: gaps[i] if gaps[i] == gaps[i] else math.inf)
         place = _place(worst, a.shape)
@@ -87,6 +114,3 @@ def _place(i: int, shape: Any) -> tuple[int, ...]:
         found.append(i % size)
         i //= size
     return tuple(reversed(found))
-
-
-

@@ -10,7 +10,9 @@ flop_registry: dict[Any, Any] = {}
 class FlopCounterMode:
     """Counts what is multiplied inside."""
 
-    def __init__(self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: Any = None):
+    def __init__(
+        self, mods: Any = None, depth: int = 2, display: bool = True, custom_mapping: Any = None
+    ):
         self.count: int | None = None
 
     def __enter__(self) -> "FlopCounterMode":

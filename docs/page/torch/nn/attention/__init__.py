@@ -43,6 +43,3 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module(f"torch.nn.attention.{name}")
     return _finder.placeholder(f"nn.attention.{name}")
-
-
-

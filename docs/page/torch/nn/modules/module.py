@@ -14,7 +14,9 @@ def register_module_forward_pre_hook(hook: Any) -> Any:
     return handle
 
 
-def register_module_forward_hook(hook: Any, *, with_kwargs: bool = False, always_call: bool = False) -> Any:
+def register_module_forward_hook(
+    hook: Any, *, with_kwargs: bool = False, always_call: bool = False
+) -> Any:
     handle = _module._Handle(_module.GLOBAL_AFTER)
     _module.GLOBAL_AFTER[handle.key] = hook
     return handle

@@ -1,7 +1,10 @@
-"""Runs the statements of a page as a reader's page would: with the stand-in for torch first in the path, without NumPy.
+"""Runs the statements of a page as a reader's page would: with the stand-in for torch first in
+the path, without NumPy.
 
-A program of its own, which `test_page_torch.py` starts. It reads lists of cells, ``[name, source, mode]``, as lines of JSON
-and writes what each cell printed, its error and its seconds. Drawing is taken and forgotten: what stands in for matplotlib in
+A program of its own, which `test_page_torch.py` starts. It reads lists of cells, ``[name, source,
+mode]``, as lines of JSON
+and writes what each cell printed, its error and its seconds. Drawing is taken and forgotten: what
+stands in for matplotlib in
 the site has tests of its own.
 """
 
@@ -146,7 +149,9 @@ def run(cells):
 
 
 def register():
-    """What a page's typed arrays do, done by NumPy: the loops of `torch._kernels` over the same memory."""
+    """What a page's typed arrays do, done by NumPy: the loops of `torch._kernels` over the same
+    memory.
+    """
     from array import array
 
     import numpy as np

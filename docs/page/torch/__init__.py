@@ -1,8 +1,12 @@
-"""The part of torch that this site's pages use, in plain Python, for a reader's browser, where torch itself is not to be had.
+"""The part of torch that this site's pages use, in plain Python, for a reader's browser, where
+torch itself is not to be had.
 
-It prints what torch prints: the same shapes, types, views, broadcasting, rounding to 32 bits after each operation, gradients,
-random numbers and error messages, as far as it goes; `tests/site/test_page_torch.py` holds it against torch. What it lacks
-raises an error that names it. The loops over numbers are in `_kernels`, where a page can put faster ones.
+It prints what torch prints: the same shapes, types, views, broadcasting, rounding to 32 bits
+after each operation, gradients,
+random numbers and error messages, as far as it goes; `tests/site/test_page_torch.py` holds it
+against torch. What it lacks
+raises an error that names it. The loops over numbers are in `_kernels`, where a page can put
+faster ones.
 """
 
 import importlib as _importlib
@@ -231,7 +235,7 @@ _TYPES = [
 ]
 
 
-from torch import autograd, nn, optim, random  # noqa: E402
-from torch.nn.functional import dropout, embedding, layer_norm, relu, rms_norm, selu  # noqa: E402
+from torch import autograd, nn, optim, random
+from torch.nn.functional import dropout, embedding, layer_norm, relu, rms_norm, selu
 
 _ = _sys

@@ -19,7 +19,9 @@ __all__ = [
 
 
 class Node:
-    """One operation that was done: where its inputs came from, and how a gradient goes back to them."""
+    """One operation that was done: where its inputs came from, and how a gradient goes back to
+    them.
+    """
 
     def __init__(
         self, name: str, inputs: Sequence[Any], back: Callable[[Tensor], Sequence[Tensor | None]]
@@ -123,10 +125,14 @@ def _run(outputs: Sequence[Tensor], grads: Sequence[Any], graph: bool) -> dict[i
                 tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
             if node.back is None:
                 raise RuntimeError(
-                    "Trying to backward through the graph a second time (or directly access saved tensors after they "
-                    "have already been freed). Saved intermediate values of the graph are freed when you call "
-                    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
-                    "graph a second time or if you need to access saved tensors after calling backward."
+                    "Trying to backward through the graph a second time (or directly access "
+                    "saved tensors after they "
+                    "have already been freed). Saved intermediate values of the graph are freed "
+                    "when you call "
+                    ".backward() or autograd.grad(). Specify retain_graph=True if you need to "
+                    "backward through the "
+                    "graph a second time or if you need to access saved tensors after calling "
+                    "backward."
                 )
             for edge, part in zip(node.edges, node.back(gradient), strict=True):
                 if edge is not None and part is not None:
@@ -200,7 +206,8 @@ def grad(
             part = new([0.0] * each.numel(), each.shape, each.dtype)
         if part is None and not allow_unused:
             raise RuntimeError(
-                "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True "
+                "One of the differentiated Tensors appears to not have been used in the graph. "
+                "Set allow_unused=True "
                 "if this is the desired behavior."
             )
         results.append(part)

@@ -9,7 +9,9 @@ __all__ = ["DTYPES", "default", "dtype", "keep", "promote_types", "set_default"]
 
 
 class dtype:
-    """One type. 16-bit floats are kept as 32-bit ones that have been rounded: there is no array of them."""
+    """One type. 16-bit floats are kept as 32-bit ones that have been rounded: there is no array
+    of them.
+    """
 
     def __init__(
         self,

@@ -34,7 +34,9 @@ def _kind_of(number: Any) -> dtype:
 
 
 def result_type(*values: Any) -> dtype:
-    """The type of a result: of tensors with axes first, then of those without, then of Python's numbers."""
+    """The type of a result: of tensors with axes first, then of those without, then of Python's
+    numbers.
+    """
     groups: list[list[dtype]] = [[], [], []]
     for value in values:
         if isinstance(value, Tensor):
@@ -67,7 +69,8 @@ def _out_kind(name: str, a: Any, b: Any) -> dtype:
         return default()
     if name == "sub" and kind is BOOL:
         raise RuntimeError(
-            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or `logical_xor()` "
+            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` "
+            "or `logical_xor()` "
             "operator instead."
         )
     return kind
@@ -203,7 +206,8 @@ def unary(name: str, x: Tensor) -> Tensor:
         return clone(x)
     if name == "neg" and kind is BOOL:
         raise RuntimeError(
-            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a mask, use "
+            "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to "
+            "invert a mask, use "
             "the `~` or `logical_not()` operator instead."
         )
     made = new(
@@ -283,7 +287,8 @@ def where(condition: Tensor, a: Any = None, b: Any = None) -> Any:
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     if mask.dtype is not BOOL:
         raise RuntimeError(
-            f"masked_fill_ only supports boolean masks, but got mask with dtype {_plain(mask.dtype)}"
+            "masked_fill_ only supports boolean masks, but got mask with dtype "
+            f"{_plain(mask.dtype)}"
         )
     number = value.item() if isinstance(value, Tensor) else value
     shape = broadcast_shapes(x.shape, mask.shape)

@@ -1,6 +1,8 @@
-"""Modules of torch that nothing here rewrites: they can be imported, and each name of theirs says that it is lacking.
+"""Modules of torch that nothing here rewrites: they can be imported, and each name of theirs says
+that it is lacking.
 
-So `mhattn` is imported as it is: what it takes from such a module fails when it is used, not before.
+So `mhattn` is imported as it is: what it takes from such a module fails when it is used, not
+before.
 """
 
 import importlib.abc
@@ -81,7 +83,9 @@ class _Lacking(type):
 
 
 def placeholder(name: str) -> Any:
-    """A class of this name, without torch in front, that can be imported, annotated with and derived from, not used."""
+    """A class of this name, without torch in front, that can be imported, annotated with and
+    derived from, not used.
+    """
     return _Lacking(
         name.rpartition(".")[2], (), {"_full_name": name, "__doc__": "not in this page's stand-in"}
     )

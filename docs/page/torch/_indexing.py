@@ -17,10 +17,7 @@ __all__ = ["get", "put", "replace"]
 
 def _parts(key: Any, x: Tensor) -> list[Any]:
     """The key as a list, `...` and what is left out written as slices, lists as tensors."""
-    if isinstance(key, tuple):
-        parts = list(key)
-    else:
-        parts = [key]
+    parts = list(key) if isinstance(key, tuple) else [key]
     found: list[Any] = []
     for part in parts:
         if isinstance(part, (list, range)) or (
@@ -73,7 +70,8 @@ def _view(x: Tensor, parts: list[Any]) -> tuple[Tensor, dict[int, Any]]:
                 for d in range(part.ndim):
                     if part.shape[d] != x.shape[at + d]:
                         raise IndexError(
-                            f"The shape of the mask {list(part.shape)} at index {d} does not match the shape of the "
+                            f"The shape of the mask {list(part.shape)} at index {d} does not "
+                            "match the shape of the "
                             f"indexed tensor {list(x.shape)} at index {at + d}"
                         )
                 places = part.nonzero(as_tuple=True)
@@ -104,7 +102,8 @@ def _view(x: Tensor, parts: list[Any]) -> tuple[Tensor, dict[int, Any]]:
                 number = part.__index__()
             except (AttributeError, TypeError):
                 raise TypeError(
-                    "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are valid indices "
+                    "only integers, slices (`:`), ellipsis (`...`), None and long or byte "
+                    "Variables are valid indices "
                     f"(got {type(part).__name__})"
                 ) from None
             if not -size <= number < size:
@@ -255,7 +254,8 @@ def put(x: Tensor, key: Any, value: Any) -> None:
         extra = given.ndim - len(target)
         if any(size != 1 for size in given.shape[:extra]):
             raise RuntimeError(
-                f"shape mismatch: value tensor of shape {list(given.shape)} cannot be broadcast to indexing result of "
+                f"shape mismatch: value tensor of shape {list(given.shape)} cannot be broadcast "
+                "to indexing result of "
                 f"shape {list(target)}"
             )
         given = given.reshape(given.shape[extra:])
@@ -321,7 +321,9 @@ def _leaf_check(x: Tensor) -> None:
 
 
 def replace(x: Tensor, value: Any) -> Tensor:
-    """Write these numbers into the tensor's own memory: what `add_`, `copy_`, `zero_` … come down to."""
+    """Write these numbers into the tensor's own memory: what `add_`, `copy_`, `zero_` … come down
+    to.
+    """
     _leaf_check(x)
     if x._data is None:
         return x

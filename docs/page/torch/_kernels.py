@@ -1,9 +1,11 @@
 """The loops over numbers, and nothing else: what a page may have done by something faster.
 
-Each function takes flat arrays (`array.array`, of the type codes of `_dtypes`) and gives a flat array or list. Everything
-that knows of shapes, types and gradients stands elsewhere, so a page that has JavaScript or WebAssembly over the same memory
-says `register("matmul_rows", f)`; Pyodide hands out an array's buffer without a copy. What isn't registered is done here.
-A function that is registered may return None: then it has declined (too few numbers, say), and Python's own loop runs.
+Each function takes flat arrays (`array.array`, of the type codes of `_dtypes`) and gives a flat
+array or list. Everything that knows of shapes, types and gradients stands elsewhere, so a page
+that has JavaScript or WebAssembly over the same memory says `register("matmul_rows", f)`; Pyodide
+hands out an array's buffer without a copy. What isn't registered is done here. A function that is
+registered may return None: it has declined, since there are too few numbers to be worth a call,
+and Python's own loop runs.
 """
 
 import math
@@ -43,7 +45,9 @@ _dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (
 
 
 def register(name: str, function: Callable[..., Any] | None) -> None:
-    """Have a kernel done by this function, with the arguments of the one here; None: by Python again."""
+    """Have a kernel done by this function, with the arguments of the one here; None: by Python
+    again.
+    """
     if name not in _KNOWN:
         raise ValueError(f"no kernel is called {name!r}; there are {', '.join(sorted(_KNOWN))}")
     if function is None:
@@ -57,7 +61,9 @@ def _fast(name: str, *arguments: Any) -> Any:
 
 
 def matmul_rows(a: array, b: array, n: int, k: int, m: int, count: int = 1) -> Sequence[Any]:
-    """`count` products, one behind the other: a is count × (n, k), b is count × (k, m), row by row."""
+    """`count` products, one behind the other: a is count × (n, k), b is count × (k, m), row by
+    row.
+    """
     done = _fast("matmul_rows", a, b, n, k, m, count)
     if done is not None:
         return done
@@ -132,10 +138,11 @@ def choose(condition: array, a: Any, b: Any) -> Iterable[Any]:
     if done is not None:
         return done
     if not isinstance(a, array):
-        return [a if c else y for c, y in zip(condition, b if isinstance(b, array) else repeat(b))]
+        others = b if isinstance(b, array) else repeat(b, len(condition))
+        return [a if c else y for c, y in zip(condition, others, strict=True)]
     if not isinstance(b, array):
-        return [x if c else b for c, x in zip(condition, a)]
-    return [x if c else y for c, x, y in zip(condition, a, b)]
+        return [x if c else b for c, x in zip(condition, a, strict=True)]
+    return [x if c else y for c, x, y in zip(condition, a, b, strict=True)]
 
 
 def sum_rows(a: array, m: int) -> Sequence[Any]:
@@ -178,7 +185,9 @@ def binary(name: str, a: array, b: array) -> Iterable[Any]:
 
 
 def scalar(name: str, a: array, number: Any, reverse: bool = False) -> Iterable[Any]:
-    """One number for each pair of an entry and the number, which stands on the left if it is reversed."""
+    """One number for each pair of an entry and the number, which stands on the left if it is
+    reversed.
+    """
     done = _fast("scalar", name, a, number, reverse)
     if done is not None:
         return done

@@ -1,4 +1,6 @@
-"""Hangs the operations onto the class: operators, methods, and those with a low line, which write into the tensor."""
+"""Hangs the operations onto the class: operators, methods, and those with a low line, which write
+into the tensor.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -428,12 +430,9 @@ def _retain_grad(x: Tensor) -> None:
 
 
 def _register_hook(x: Tensor, hook: Callable[[Tensor], Any]) -> Any:
-    if x._node is not None:
-        hooks = x._node.hooks
-    else:
-        hooks = x.__dict__.setdefault("leaf_hooks", [])
-    hooks.append(hook)
-    return _Handle(hooks, hook)
+    kept = x.__dict__.setdefault("leaf_hooks", []) if x._node is None else x._node.hooks
+    kept.append(hook)
+    return _Handle(kept, hook)
 
 
 class _Handle:
@@ -554,7 +553,8 @@ def _writing(name: str, function: Callable[..., Any]) -> Callable[..., Tensor]:
         ):
             names = {"float32": "Float", "int64": "Long", "bool": "Bool", "float64": "Double"}
             raise RuntimeError(
-                f"result type {names.get(made.dtype.name, made.dtype.name)} can't be cast to the desired output type "
+                f"result type {names.get(made.dtype.name, made.dtype.name)} can't be cast to the "
+                "desired output type "
                 f"{names.get(self.dtype.name, self.dtype.name)}"
             )
         return _indexing.replace(self, made)
@@ -724,7 +724,7 @@ def _missing(self: Tensor, name: str) -> Any:
     raise _state.lacking(f"Tensor.{name}")
 
 
-# What a tensor of torch has and ours lacks: these names say so, others are mistakes of who writes them
+# What a tensor of torch has and ours lacks says so; another name is a mistake of who writes it.
 REAL_METHODS = frozenset(
     [
         "addbmm",

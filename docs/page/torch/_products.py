@@ -38,27 +38,32 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         a, b = cast(a, _state.cast_to[0]), cast(b, _state.cast_to[0])
     if a.dtype is not b.dtype:
         raise RuntimeError(
-            f"expected m1 and m2 to have the same dtype, but got: {_plain(a.dtype)} != {_plain(b.dtype)}"
+            f"expected m1 and m2 to have the same dtype, but got: {_plain(a.dtype)} != "
+            f"{_plain(b.dtype)}"
             if a.ndim > 1 and b.ndim > 1
-            else f"dot : expected both vectors to have same dtype, but found {_spelt(a.dtype)} and {_spelt(b.dtype)}"
+            else "dot : expected both vectors to have same dtype, but found "
+            f"{_spelt(a.dtype)} and {_spelt(b.dtype)}"
         )
     if a.ndim == 1 and b.ndim == 1:
         if a.shape != b.shape:
             raise RuntimeError(
-                f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src [{b.shape[0]}] to have the same "
+                f"inconsistent tensor size, expected tensor [{a.shape[0]}] and src "
+                f"[{b.shape[0]}] to have the same "
                 f"number of elements, but got {a.shape[0]} and {b.shape[0]} elements respectively"
             )
         return _named(reshape(_product(reshape(a, 1, -1), reshape(b, -1, 1)), ()), "Dot")
     if a.ndim == 1:
         if b.ndim == 2 and a.shape[0] != b.shape[0]:
             raise RuntimeError(
-                f"size mismatch, got input ({b.shape[1]}), mat ({b.shape[1]}x{b.shape[0]}), vec ({a.shape[0]})"
+                f"size mismatch, got input ({b.shape[1]}), mat ({b.shape[1]}x{b.shape[0]}), vec "
+                f"({a.shape[0]})"
             )
         return _named(matmul(a.unsqueeze(0), b).squeeze(-2), "Squeeze")
     if b.ndim == 1:
         if a.ndim == 2 and a.shape[1] != b.shape[0]:
             raise RuntimeError(
-                f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec ({b.shape[0]})"
+                f"size mismatch, got input ({a.shape[0]}), mat ({a.shape[0]}x{a.shape[1]}), vec "
+                f"({b.shape[0]})"
             )
         return _named(matmul(a, b.unsqueeze(1)).squeeze(-1), "Mv" if a.ndim == 2 else "View")
     return _product(a, b)
@@ -116,11 +121,13 @@ def _complain(a: Tensor, b: Tensor) -> None:
         lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
         count = math.prod(lead)
         raise RuntimeError(
-            f"Expected size for first two dimensions of batch2 tensor to be: [{count}, {a.shape[-1]}] but got: "
+            f"Expected size for first two dimensions of batch2 tensor to be: [{count}, "
+            f"{a.shape[-1]}] but got: "
             f"[{count}, {b.shape[-2]}]."
         )
     raise RuntimeError(
-        f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.shape[-1]} and {b.shape[-2]}x{b.shape[-1]})"
+        f"mat1 and mat2 shapes cannot be multiplied ({rows}x{a.shape[-1]} and "
+        f"{b.shape[-2]}x{b.shape[-1]})"
     )
 
 
@@ -149,7 +156,9 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Each operand in the axes that its letters name, multiplied, and summed over those that the result lacks."""
+    """Each operand in the axes that its letters name, multiplied, and summed over those that the
+    result lacks.
+    """
     if len(operands) == 1 and not isinstance(operands[0], Tensor):
         operands = tuple(operands[0])
     equation = equation.replace(" ", "")
@@ -176,7 +185,8 @@ def einsum(equation: str, *operands: Any) -> Tensor:
                 size[letter] = n
             elif n not in (1, size[letter]):
                 raise RuntimeError(
-                    f"einsum(): subscript {letter} has size {n} for operand 1 which does not broadcast with previously "
+                    f"einsum(): subscript {letter} has size {n} for operand 1 which does not "
+                    "broadcast with previously "
                     f"seen size {size[letter]}"
                 )
     made, names = operands[0], terms[0]

@@ -1,8 +1,10 @@
 """Random numbers, bit for bit those of torch on a CPU (measured there with AVX2).
 
-The generator is the Mersenne Twister, which Python's `random` has as well, only seeded in another way: so its state is set
-here, and all words that a tensor needs come from one `getrandbits`. What torch then makes of the words is rewritten here:
-fewer than 16 normal numbers take one path, 16 and more another, in blocks of 16, with logarithm, sine and cosine of its own.
+The generator is the Mersenne Twister, which Python's `random` has as well, only seeded in another
+way: so its state is set here, and all words that a tensor needs come from one `getrandbits`. What
+torch then makes of the words is rewritten here: fewer than 16 normal numbers take one path, 16 and
+more another, in blocks of 16, with logarithm, sine and cosine of its own. Normal numbers of 16
+bits, 16 and more of them, are the only ones that differ from torch's.
 """
 
 import math
@@ -97,7 +99,9 @@ def _single(values: list[float]) -> list[float]:
 
 
 def _logarithm(x: list[float]) -> list[float]:
-    """The natural logarithm as torch's vectors of eight floats compute it (Cephes), rounded after each step."""
+    """The natural logarithm as torch's vectors of eight floats compute it (Cephes), rounded after
+    each step.
+    """
     mantissas, exponents = [], []
     for number in x:
         mantissa, exponent = math.frexp(number)  # from 0.5 to 1
@@ -181,7 +185,9 @@ def _turned(x: list[float]) -> tuple[list[float], list[float]]:
 
 
 def _blocks(shares: list[float], mean: float, std: float, kind: dtype) -> list[float]:
-    """Blocks of 16 numbers from 0 to 1 as blocks of 16 normal ones (Box and Muller): eight radii, eight angles."""
+    """Blocks of 16 numbers from 0 to 1 as blocks of 16 normal ones (Box and Muller): eight radii,
+    eight angles.
+    """
     first = [1 - share for at in range(0, len(shares), 16) for share in shares[at : at + 8]]
     second = [share for at in range(0, len(shares), 16) for share in shares[at + 8 : at + 16]]
     if kind is FLOAT32 and len(shares) <= EXACT:

@@ -124,8 +124,8 @@ def mean(
     if not x.dtype.is_floating_point:
         names = {"int64": "Long", "bool": "Bool", "int32": "Int", "uint8": "Byte"}
         raise RuntimeError(
-            "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: "
-            + names.get(x.dtype.name, x.dtype.name)
+            "mean(): could not infer output dtype. Input dtype must be either a floating point "
+            "or complex dtype. Got: " + names.get(x.dtype.name, x.dtype.name)
         )
     dims = dims_of(dim, x.ndim)
     count = math.prod(x.shape[d] for d in dims)
@@ -231,7 +231,9 @@ def _least(row: Any) -> Any:
 
 
 def _nan(row: Any) -> bool:
-    """Whether a row of floats holds one that is no number: their sum then is none, or infinities meet."""
+    """Whether a row of floats holds one that is no number: their sum then is none, or infinities
+    meet.
+    """
     if not isinstance(row[0], float):
         return False
     total = _total(row)
@@ -288,7 +290,8 @@ def argmax(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = Fals
     best = _least if least else _largest
     if not x.numel():
         raise IndexError(
-            "argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim"
+            "argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify "
+            "the reduction dim"
         )
     return _reduce(x, dim, keepdim, lambda row: _place(row, best(row)), INT64)[0]
 
@@ -513,7 +516,8 @@ def gathered(shape: Sequence[int], dim: int, index: Tensor) -> list[int]:
     for d in range(len(shape)):
         if d != at and index.shape[d] > shape[d]:
             raise RuntimeError(
-                f"Size does not match at dimension {d} expected index {list(index.shape)} to be no larger than self "
+                f"Size does not match at dimension {d} expected index {list(index.shape)} to be "
+                "no larger than self "
                 f"{list(shape)} apart from dimension {at}"
             )
     strides = list(contiguous_strides(tuple(shape)))

@@ -18,7 +18,8 @@ def axis(dim: int, ndim: int) -> int:
     top = max(ndim, 1)
     if not -top <= dim < top:
         raise IndexError(
-            f"Dimension out of range (expected to be in range of [{-top}, {top - 1}], but got {dim})"
+            f"Dimension out of range (expected to be in range of [{-top}, {top - 1}], but got "
+            f"{dim})"
         )
     return dim % top
 
@@ -46,7 +47,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
         for i in range(n - 1, -1, -1):
             if a[i] != b[i] and 1 not in (a[i], b[i]):
                 raise RuntimeError(
-                    f"The size of tensor a ({a[i]}) must match the size of tensor b ({b[i]}) at non-singleton "
+                    f"The size of tensor a ({a[i]}) must match the size of tensor b ({b[i]}) at "
+                    "non-singleton "
                     f"dimension {i}"
                 )
         first = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
@@ -153,7 +155,8 @@ def view(x: Tensor, *shape: Any) -> Tensor:
     strides = _strides_for(x, asked)
     if strides is None:
         raise RuntimeError(
-            "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two "
             "contiguous subspaces). Use .reshape(...) instead."
         )
     before = x.shape
@@ -184,8 +187,10 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
     order = [axis(d, x.ndim) for d in sizes(dims)]
     if sorted(order) != list(range(x.ndim)):
         raise RuntimeError(
-            f"permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired "
-            f"ordering of dimensions i.e. input.dim() = {x.ndim} is not equal to len(dims) = {len(order)}"
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            "length of the desired "
+            f"ordering of dimensions i.e. input.dim() = {x.ndim} is not equal to len(dims) = "
+            f"{len(order)}"
         )
     back = [order.index(i) for i in range(x.ndim)]
     made = view_of(x, [x.shape[d] for d in order], [x._strides[d] for d in order], x._offset)
@@ -214,7 +219,8 @@ def t(x: Tensor) -> Tensor:
 def mT(x: Tensor) -> Tensor:
     if x.ndim < 2:
         raise RuntimeError(
-            f"tensor.mT is only supported on matrices or batches of matrices. Got {x.ndim}-D tensor."
+            f"tensor.mT is only supported on matrices or batches of matrices. Got {x.ndim}-D "
+            "tensor."
         )
     return transpose(x, -2, -1)
 
@@ -272,7 +278,8 @@ def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
         -1 not in inner and known != x.shape[at]
     ):
         raise RuntimeError(
-            f"unflatten: Provided sizes {inner} don't multiply up to the size of dim {at} ({x.shape[at]}) in the input "
+            f"unflatten: Provided sizes {inner} don't multiply up to the size of dim {at} "
+            f"({x.shape[at]}) in the input "
             "tensor"
         )
     inner = [x.shape[at] // known if size == -1 else size for size in inner]
@@ -284,8 +291,10 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
     lead = len(asked) - x.ndim
     if lead < 0:
         raise RuntimeError(
-            f"expand(torch.{x.dtype.name}{{{list(x.shape)}}}, size={asked}): the number of sizes provided "
-            f"({len(asked)}) must be greater or equal to the number of dimensions in the tensor ({x.ndim})"
+            f"expand(torch.{x.dtype.name}{{{list(x.shape)}}}, size={asked}): the number of sizes "
+            "provided "
+            f"({len(asked)}) must be greater or equal to the number of dimensions in the tensor "
+            f"({x.ndim})"
         )
     strides = [0] * lead
     for i, (size, stride) in enumerate(zip(x.shape, x._strides, strict=True), lead):
@@ -293,7 +302,8 @@ def expand(x: Tensor, *shape: Any) -> Tensor:
             asked[i] = size
         if asked[i] != size and size != 1:
             raise RuntimeError(
-                f"The expanded size of the tensor ({asked[i]}) must match the existing size ({size}) at non-singleton "
+                f"The expanded size of the tensor ({asked[i]}) must match the existing size "
+                f"({size}) at non-singleton "
                 f"dimension {i}.  Target sizes: {asked}.  Tensor sizes: {list(x.shape)}"
             )
         strides.append(stride if asked[i] == size else 0)
@@ -342,7 +352,8 @@ def split(x: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor,
         lengths = list(split_size_or_sections)
         if sum(lengths) != size:
             raise RuntimeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's size at dimension "
+                f"split_with_sizes expects split_sizes to sum exactly to {size} (input tensor's "
+                "size at dimension "
                 f"{at}), but got split_sizes={lengths}"
             )
     lead, found, start = (slice(None),) * at, [], 0
@@ -421,7 +432,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         for d in range(first.ndim):
             if d != at and x.shape[d] != first.shape[d]:
                 raise RuntimeError(
-                    f"Sizes of tensors must match except in dimension {at}. Expected size {first.shape[d]} but got "
+                    f"Sizes of tensors must match except in dimension {at}. Expected size "
+                    f"{first.shape[d]} but got "
                     f"size {x.shape[d]} for tensor number {i} in the list."
                 )
     lengths = [x.shape[at] for x in tensors]
@@ -445,7 +457,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     for i, x in enumerate(tensors):
         if x.shape != tensors[0].shape:
             raise RuntimeError(
-                f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} at entry 0 and "
+                f"stack expects each tensor to be equal size, but got {list(tensors[0].shape)} "
+                "at entry 0 and "
                 f"{list(x.shape)} at entry {i}"
             )
     at = axis(dim, tensors[0].ndim + 1)
@@ -460,7 +473,8 @@ def repeat(x: Tensor, *repeats: Any) -> Tensor:
     lead = len(times) - x.ndim
     if lead < 0:
         raise RuntimeError(
-            "Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor"
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            "tensor"
         )
     shape = (1,) * lead + tuple(x.shape)
     wide = reshape(x, [part for size in shape for part in (1, size)])

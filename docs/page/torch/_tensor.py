@@ -274,7 +274,8 @@ class Tensor:
             return memo[id(self)]
         if self._node is not None:
             raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment"
+                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+                "protocol at the moment"
             )
         data = None if self._data is None else self.flat()[:]
         copied = _rebuilt(
@@ -304,7 +305,8 @@ class Tensor:
             raise RuntimeError("only Tensors of floating point dtype can require gradients")
         if not on and self._node is not None:
             raise RuntimeError(
-                "you can only change requires_grad flags of leaf variables. If you want to use a computed variable in "
+                "you can only change requires_grad flags of leaf variables. If you want to use a "
+                "computed variable in "
                 "a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
             )
         self.requires_grad_flag = bool(on)
@@ -370,10 +372,7 @@ def view_of(base: Tensor, shape: Sequence[int], strides: Sequence[int], offset: 
 
 def _nested(values: Any, shape: list[int], depth: int, flat: list[Any]) -> None:
     if isinstance(values, Tensor):
-        if values.shape:
-            values = values.tolist()
-        else:
-            values = values.item()
+        values = values.tolist() if values.shape else values.item()
     elif hasattr(values, "tolist"):
         values = values.tolist()
     if not isinstance(values, (list, tuple, range)):
@@ -381,7 +380,8 @@ def _nested(values: Any, shape: list[int], depth: int, flat: list[Any]) -> None:
             raise TypeError("new(): invalid data type 'str'")
         if depth != len(shape):
             raise ValueError(
-                f"expected sequence of length {shape[depth]} at dim {depth} (got {type(values).__name__})"
+                f"expected sequence of length {shape[depth]} at dim {depth} (got "
+                f"{type(values).__name__})"
             )
         if not isinstance(values, (int, float)):
             if hasattr(values, "item"):

@@ -1,4 +1,6 @@
-"""`torch.func`: a module with other parameters, and a function of many at once, one after the other here."""
+"""`torch.func`: a module with other parameters, and a function of many at once, one after the
+other here.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -89,7 +89,9 @@ def pinv(A: Tensor, **_: Any) -> Tensor:
 
 
 def singular(rows: list[list[float]]) -> list[float]:
-    """The singular values, the largest first: columns are turned, two by two, until all are at right angles (Jacobi)."""
+    """The singular values, the largest first: columns are turned, two by two, until all are at
+    right angles (Jacobi).
+    """
     columns = [list(column) for column in zip(*rows, strict=True)]
     for _ in range(60):
         moved = False

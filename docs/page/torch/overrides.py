@@ -1,6 +1,7 @@
 """`torch.overrides`: a mode that sees every function of torch that is called inside of it.
 
-Nothing is asked of it at other times: when the first mode begins, the functions are put aside for ones that report, and when a
+Nothing is asked of it at other times: when the first mode begins, the functions are put aside for
+ones that report, and when a
 mode is told of a call, they are put back until it has answered.
 """
 

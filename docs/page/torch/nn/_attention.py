@@ -33,7 +33,8 @@ class MultiheadAttention(Module):
     ):
         if embed_dim <= 0 or num_heads <= 0:
             raise ValueError(
-                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} instead"
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and "
+                f"num_heads={num_heads} instead"
             )
         super().__init__()
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = (
@@ -96,7 +97,8 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:
         if query.dim() not in (2, 3):
             raise AssertionError(
-                f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D query tensor"
+                f"query should be unbatched 2D or batched 3D tensor but received {query.dim()}-D "
+                "query tensor"
             )
         single = query.dim() == 2
         if single:

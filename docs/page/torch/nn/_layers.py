@@ -49,7 +49,8 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, bias={self.bias is not None}"
 
 
 class NonDynamicallyQuantizableLinear(Linear):
@@ -203,7 +204,8 @@ class BatchNorm1d(Module):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, track_running_stats=True"
+        options = f"eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        return f"{self.num_features}, {options}, track_running_stats=True"
 
 
 class Dropout(Module):

@@ -162,14 +162,16 @@ class Module:
         if name in self._parameters:
             if value is not None:
                 raise TypeError(
-                    f"cannot assign '{_full_type(value)}' as parameter '{name}' (torch.nn.Parameter or None expected)"
+                    f"cannot assign '{_full_type(value)}' as parameter '{name}' "
+                    "(torch.nn.Parameter or None expected)"
                 )
             self._parameters[name] = None
         elif name in self._modules and value is None:
             self._modules[name] = None
         elif name in self._modules:
             raise TypeError(
-                f"cannot assign '{_full_type(value)}' as child module '{name}' (torch.nn.Module or None expected)"
+                f"cannot assign '{_full_type(value)}' as child module '{name}' (torch.nn.Module "
+                "or None expected)"
             )
         elif name in self._buffers and (value is None or isinstance(value, Tensor)):
             self._buffers[name] = value
@@ -502,7 +504,8 @@ class Module:
                 missing_keys.append(prefix + name)
             elif given.shape != value.shape:
                 error_msgs.append(
-                    f"size mismatch for {prefix + name}: copying a param with shape {given.shape} from checkpoint, the "
+                    f"size mismatch for {prefix + name}: copying a param with shape "
+                    f"{given.shape} from checkpoint, the "
                     f"shape in current model is {value.shape}."
                 )
             elif local_metadata.get("assign_to_params_buffers"):

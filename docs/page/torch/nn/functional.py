@@ -67,8 +67,10 @@ def embedding(input: Tensor, weight: Tensor, padding_idx: Any = None, **_: Any) 
             "bool": "torch.BoolTensor",
         }
         raise RuntimeError(
-            "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got "
-            f"{names.get(input.dtype.name, input.dtype.name)} instead (while checking arguments for embedding)"
+            "Expected tensor for argument #1 'indices' to have one of the following scalar "
+            "types: Long, Int; but got "
+            f"{names.get(input.dtype.name, input.dtype.name)} instead (while checking arguments "
+            "for embedding)"
         )
     if input.numel() and not (min(input.flat()) >= 0 and max(input.flat()) < weight.shape[0]):
         raise IndexError("index out of range in self")
@@ -228,7 +230,8 @@ def nll_loss(
     if target.shape != expected:
         if input.ndim == 2 and target.ndim == 1:
             raise ValueError(
-                f"Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})."
+                f"Expected input batch_size ({input.shape[0]}) to match target batch_size "
+                f"({target.shape[0]})."
             )
         raise RuntimeError(f"Expected target size {list(expected)}, got {list(target.shape)}")
     seen = target != ignore_index
@@ -308,7 +311,8 @@ def scaled_dot_product_attention(
     if is_causal:
         if attn_mask is not None:
             raise RuntimeError(
-                "_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True"
+                "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+                "is_causal=True"
             )
         attn_mask = ones(*scores.shape[-2:], dtype=BOOL).tril()
     empty = None
@@ -335,7 +339,8 @@ def _once_only(back: Any) -> Any:
     def once(g: Tensor) -> Any:
         if _state.grad[0]:
             raise RuntimeError(
-                "derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is not implemented"
+                "derivative for aten::_scaled_dot_product_flash_attention_for_cpu_backward is "
+                "not implemented"
             )
         return back(g)
 

@@ -58,7 +58,8 @@ def _difference(
         return f"The values for attribute 'dtype' do not match: {a.dtype} != {b.dtype}."
     if (rtol is None) != (atol is None):
         raise ValueError(
-            f"Either none or both 'rtol' and 'atol' have to be specified together, but got {rtol=} and {atol=}."
+            "Either none or both 'rtol' and 'atol' have to be specified together, but got "
+            f"{rtol=} and {atol=}."
         )
     if rtol is None:
         pairs = [TOLERANCES.get(x.dtype.name, (0.0, 0.0)) for x in (a, b)]
@@ -89,9 +90,13 @@ def _words(a: Tensor, b: Tensor, near: list[bool], rtol: float, atol: float, sca
         allowed = "" if exact else f" (up to {atol} allowed)"
         percent = "" if exact else f" (up to {rtol} allowed)"
         if exact:
-            return f"{word} are not equal!\n\nExpected {y} but got {x}.\nAbsolute difference: {far[0]}\nRelative difference: {ratio[0]}"
+            return (
+                f"{word} are not equal!\n\nExpected {y} but got {x}.\nAbsolute difference: "
+                f"{far[0]}\nRelative difference: {ratio[0]}"
+            )
         return (
-            f"{word} are not close!\n\nExpected {y} but got {x}.\nAbsolute difference: {far[0]}{allowed}\n"
+            f"{word} are not close!\n\nExpected {y} but got {x}.\nAbsolute difference: "
+            f"{far[0]}{allowed}\n"
             f"Relative difference: {ratio[0]}{percent}"
         )
     wrong = near.count(False)

@@ -1,4 +1,6 @@
-"""`torch.utils.flop_counter`: two operations for each product of two numbers, counted where matrices are multiplied."""
+"""`torch.utils.flop_counter`: two operations for each product of two numbers, counted where
+matrices are multiplied.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""`torch.nn.attention`: which kernel computes attention. Here there is one, which takes what two of torch's take."""
+"""`torch.nn.attention`: which kernel computes attention. Here there is one, which takes what two
+of torch's take.
+"""
 
 import enum
 from typing import Any

@@ -13,6 +13,7 @@ import importlib.abc
 import importlib.machinery
 import io
 import json
+import signal
 import sys
 import time
 from contextlib import redirect_stdout
@@ -21,6 +22,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/page"
+SECONDS = next((int(each[10:]) for each in sys.argv if each.startswith("--seconds=")), 0)  # a cell
 
 
 class Undrawn:
@@ -126,6 +128,14 @@ def plots():
     return module
 
 
+class TooSlow(BaseException):
+    """A cell took longer than it may."""
+
+
+def stop(*_):
+    raise TooSlow(f"more than {SECONDS} seconds")
+
+
 def run(cells):
     """What each cell printed, and how long it took; an error stands in the place of the text."""
     names, found = {"__name__": "__main__"}, []
@@ -135,6 +145,7 @@ def run(cells):
     for name, source, mode in cells:
         out, error = io.StringIO(), None
         start = time.perf_counter()
+        signal.alarm(SECONDS)
         try:
             with redirect_stdout(out):
                 exec(compile(source, name, mode), names)
@@ -144,6 +155,7 @@ def run(cells):
                 import traceback
 
                 traceback.print_exc()
+        signal.alarm(0)
         found.append([out.getvalue(), error, time.perf_counter() - start])
     return found
 
@@ -227,7 +239,23 @@ def register():
             .tobytes(),
         )
 
-    for kernel in (matmul_rows, binary, scalar, unary, softmax_rows, strided, choose, sum_rows):
+    def normal_blocks(words, mean, std):
+        shares = (np.frombuffer(words, "I") & 0xFFFFFF).reshape(-1, 2, 8) * 2.0**-24
+        radii, angles = np.sqrt(-2 * np.log(1 - shares[:, 0])), 2 * np.pi * shares[:, 1]
+        both = np.stack([radii * np.cos(angles), radii * np.sin(angles)], axis=1)
+        return array("f", (both * std + mean).astype("f").tobytes())
+
+    for kernel in (
+        normal_blocks,
+        matmul_rows,
+        binary,
+        scalar,
+        unary,
+        softmax_rows,
+        strided,
+        choose,
+        sum_rows,
+    ):
         _kernels.register(kernel.__name__, kernel)
 
 
@@ -246,6 +274,7 @@ def main():
     sys.modules["mhattn.show.plots"] = plots()
     if fast:
         register()
+    signal.signal(signal.SIGALRM, stop)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), file=sys.__stdout__, flush=True)
 

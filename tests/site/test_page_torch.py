@@ -25,7 +25,7 @@ LACKS = {
     "questions:bfloat16": "torch rounds to 16 bits on the way, the stand-in only results",
     "questions:graphs": "torch.compile",
     "questions:recompiles": "torch.compile",
-    "questions:profile": "torch's profiler",
+    "questions:need-weights": "torch's profiler",
 }
 ROAD = [
     "why-attention",

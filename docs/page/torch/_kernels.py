@@ -19,7 +19,9 @@ from typing import Any
 __all__ = [
     "binary",
     "choose",
+    "has",
     "matmul_rows",
+    "normal_blocks",
     "register",
     "scalar",
     "softmax_rows",
@@ -38,6 +40,7 @@ _KNOWN = {
     "strided",
     "choose",
     "sum_rows",
+    "normal_blocks",
 }
 _dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (
     lambda a, b: sum(map(operator.mul, a, b))
@@ -80,6 +83,20 @@ def matmul_rows(a: array, b: array, n: int, k: int, m: int, count: int = 1) -> S
             row = left[i : i + k]
             out += [dot(row, column) for column in columns]
     return out
+
+
+def has(name: str) -> bool:
+    """Whether somebody registered this kernel."""
+    return name in _FAST
+
+
+def normal_blocks(words: array, mean: float, std: float) -> array | None:
+    """Blocks of 16 random words as blocks of 16 normal numbers: eight radii, eight angles.
+
+    The share of a word is that of its last 24 bits in 2**24. Radii are sqrt(-2 log(1 - share)) of
+    the first eight, angles 2 pi share of the last eight; then eight cosines, eight sines.
+    """
+    return _fast("normal_blocks", words, mean, std)
 
 
 def strided(data: array, shape: tuple[int, ...], strides: tuple[int, ...], start: int) -> array:

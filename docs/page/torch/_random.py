@@ -14,16 +14,15 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from torch import _state
+from torch import _kernels, _state
 from torch._dtypes import FLOAT32, FLOAT64, INT64, default, dtype, keep
 from torch._shapes import sizes
 from torch._tensor import Tensor, new, positions
 
 __all__ = ["Generator", "default_generator", "manual_seed"]
 
-EXACT = (
-    1 << 16
-)  # so many normal numbers at most are computed in torch's own roundings; more would take seconds
+CHUNK = 1 << 14
+EXACT = 1 << 16  # up to so many in torch's own roundings; for more that would take seconds
 
 
 class Generator:
@@ -223,17 +222,19 @@ def normal(
     source = _of(generator)
     if n < 16:
         return keep(kind, [_fma(_one(source), std, mean) for _ in range(n)])
-    shares = source.shares(n, kind)
-    whole = n - n % 16
-    out = array(kind.code)
-    step = 1 << 14
-    for at in range(0, whole, step):
-        part = shares[at : min(at + step, whole)]
-        wide = _blocks(part, mean, std, kind if n <= EXACT else FLOAT64)
-        out += array(kind.code, wide)
+    whole, out = n - n % 16, array(kind.code)
+    for at in range(0, whole, CHUNK):  # a part at a time: millions of Python's numbers fill a page
+        count = min(CHUNK, whole - at)
+        done = None
+        if kind is FLOAT32 and n > EXACT and _kernels.has("normal_blocks"):
+            done = _kernels.normal_blocks(source.words(count), mean, std)
+        if done is None:
+            wide = kind if n <= EXACT else FLOAT64
+            done = array(kind.code, _blocks(source.shares(count, kind), mean, std, wide))
+        out += done
     if n % 16:  # the last 16 anew, over what is there
-        out = out[: n - 16] if n >= 16 else out
-        out += array(kind.code, _blocks(source.shares(16, kind), mean, std, kind))
+        source.shares(n % 16, kind)
+        out = out[: n - 16] + array(kind.code, _blocks(source.shares(16, kind), mean, std, kind))
     return keep(kind, out)
 
 

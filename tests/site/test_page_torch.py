@@ -85,23 +85,24 @@ def statements(story):
 
 
 def differing(told, found):
-    """The sections in which something else was printed, with what it was."""
-    wrong = {}
-    for (name, source, want), (printed, error, _) in zip(told, found, strict=True):
-        if error or printed != want.replace("<BLANKLINE>\n", "\n"):
-            wrong.setdefault(name, f"{source}{error or printed}")
-    return wrong
+    """The statements that printed something else: their section, and what it was."""
+    return [
+        (name, f"{source}{error or printed}")
+        for (name, source, want), (printed, error, _) in zip(told, found, strict=True)
+        if error or printed != want.replace("<BLANKLINE>\n", "\n")
+    ]
 
 
-def holds(story, folder, *options):
+def holds(story, folder, *options, share=0.99):
+    """So large a share is printed as the page has it, and what isn't is known."""
     told = statements(story)
     with page(folder, *options) as opened:
         found = opened.run([[name, source, "single"] for name, source, _ in told])
     wrong = differing(told, found)
     lacks = {name for name in LACKS if name.startswith(f"{story}:")}
-    assert not {name: said for name, said in wrong.items() if name not in lacks}
-    assert lacks == set(wrong), "no longer lacking: take it out of LACKS"
-    return len(told), sum(name in lacks for name, *_ in told)
+    assert [said for name, said in wrong if name not in lacks] == []
+    assert lacks == {name for name, _ in wrong}, "no longer lacking: take it out of LACKS"
+    assert len(wrong) <= (1 - share) * len(told)
 
 
 @pytest.mark.parametrize("story", [*ROAD[:6], "by-hand"])
@@ -113,8 +114,7 @@ def test_a_page_prints_what_it_says(story, tmp_path):
 @pytest.mark.parametrize("story", ["block", "questions"])
 def test_a_page_prints_what_it_says_with_fast_loops(story, tmp_path):
     """With NumPy's loops in the places where a page puts those of typed arrays."""
-    count, lacking = holds(story, tmp_path, "--fast")
-    assert lacking <= 0.1 * count
+    holds(story, tmp_path, "--fast", share=0.9 if story == "questions" else 0.99)
 
 
 @pytest.mark.slow

@@ -79,40 +79,58 @@ def inv(A: Tensor) -> Tensor:
 
 
 def pinv(A: Tensor, **_: Any) -> Tensor:
-    """Of one matrix of full rank."""
+    """The pseudo-inverse: what is smaller than a rounding of the largest is nothing."""
     if A.ndim > 2:
         return stack([pinv(each) for each in A])
-    wide = A.double()
-    tall = A.shape[0] >= A.shape[1]
-    made = solve(wide.T @ wide, wide.T) if tall else solve(wide @ wide.T, wide).T
-    return made.to(A.dtype)
+    columns, turns = _turned(A.tolist())
+    sizes = [sum([x * x for x in column]) for column in columns]
+    eps = 2.0**-52 if A.dtype.code == "d" else 2.0**-23
+    least = max(sizes) * (max(A.shape) * eps) ** 2
+    kept = [(c, t, size) for c, t, size in zip(columns, turns, sizes, strict=True) if size > least]
+    m, n = A.shape
+    flat = [sum([t[j] * c[i] / size for c, t, size in kept]) for j in range(n) for i in range(m)]
+    return new(flat, (n, m), A.dtype)
 
 
 def singular(rows: list[list[float]]) -> list[float]:
-    """The singular values, the largest first: columns are turned, two by two, until all are at
-    right angles (Jacobi).
+    """The singular values, the largest first."""
+    columns, _ = _turned(rows)
+    sizes = sorted((sum([x * x for x in column]) ** 0.5 for column in columns), reverse=True)
+    return sizes[: min(len(rows), len(columns))]
+
+
+def _turned(rows: list[list[float]]) -> tuple[list[list[float]], list[list[float]]]:
+    """Columns turned, two by two, until all are at right angles (Jacobi), and how they were.
+
+    With A the matrix, column i of the result is A times turn i; its length is a singular value.
     """
     columns = [list(column) for column in zip(*rows, strict=True)]
+    n = len(columns)
+    turns = [[float(i == j) for j in range(n)] for i in range(n)]
     for _ in range(60):
         moved = False
-        for i in range(len(columns)):
-            for j in range(i + 1, len(columns)):
+        for i in range(n):
+            for j in range(i + 1, n):
                 a, b = columns[i], columns[j]
                 aa, bb = sum([x * x for x in a]), sum([x * x for x in b])
                 ab = sum([x * y for x, y in zip(a, b, strict=True)])
-                if abs(ab) <= 1e-16 * (aa * bb) ** 0.5 or ab == 0:
+                if abs(ab) <= 1e-15 * (aa * bb) ** 0.5 or ab == 0:
                     continue
                 moved = True
                 slope = (bb - aa) / (2 * ab)
                 t = (1 if slope >= 0 else -1) / (abs(slope) + (1 + slope * slope) ** 0.5)
                 c = 1 / (1 + t * t) ** 0.5
-                s = c * t
-                columns[i] = [c * x - s * y for x, y in zip(a, b, strict=True)]
-                columns[j] = [s * x + c * y for x, y in zip(a, b, strict=True)]
+                for group in columns, turns:
+                    group[i], group[j] = _both(group[i], group[j], c, c * t)
         if not moved:
             break
-    sizes = sorted((sum([x * x for x in column]) ** 0.5 for column in columns), reverse=True)
-    return sizes[: min(len(rows), len(columns))]
+    return columns, turns
+
+
+def _both(a: list[float], b: list[float], c: float, s: float) -> tuple[list[float], list[float]]:
+    """Two columns, turned in their plane by the angle with this cosine and sine."""
+    pairs = list(zip(a, b, strict=True))
+    return [c * x - s * y for x, y in pairs], [s * x + c * y for x, y in pairs]
 
 
 def svdvals(A: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 random programs, from random seeds.
 """
 
-import ast
 import contextlib
 import json
 import math
@@ -122,18 +121,35 @@ def test_the_page_that_trains_prints_what_it_says(tmp_path):
     holds("build-and-train", tmp_path, "--fast")
 
 
-# Labs: a statement each, compared with what it prints under torch itself
-
-LABS_LACK: dict[str, str] = {}
+# Labs: each statement is compared with what it prints under torch itself. These sections don't
+# run in the test, since they train for minutes in a page, or need what was trained.
+TRAINS = {
+    "answer-heads": "model gaps shares directs found figure",
+    "choose-heads": "train found found-figure why control",
+    "every-head": (
+        "train losses table best large-previous large-prefix solution-average solution-shuffle "
+        "solution-zero solution-period"
+    ),
+    "head-roles": "found figure",
+    "make-gqa": "train further-solution compare compare-figure",
+    "rank-heads": (
+        "model removal-solution removal-table gradient-solution measures agreements "
+        "prune-solution curves curves-figure"
+    ),
+}
+# TorchDispatchMode: the stand-in has no kernels of torch's that could be counted.
+COUNTS = {"serial-parallel": "launched-solution counts times record waiting waiting-figure"}
 
 
 def lab_cells(lab):
-    text = (ROOT / f"docs/labs/{lab}.py").read_text(encoding="utf-8")
-    cells = []
-    for node in ast.parse(text).body:
-        code = ast.Module([node], [])
-        cells.append([f"{lab}:{node.lineno}", ast.unparse(code), "exec"])
-    return cells
+    """Name, code and mode of each statement."""
+    left_out = (TRAINS.get(lab, "") + " " + COUNTS.get(lab, "")).split()
+    return [
+        [f"{lab}:{section.name}", example.source, "exec"]
+        for section in sections(ROOT / f"docs/labs/{lab}.py").values()
+        for example in section.examples()
+        if section.name not in left_out
+    ]
 
 
 @pytest.mark.slow
@@ -142,14 +158,12 @@ def test_a_lab_prints_what_torch_prints(lab, tmp_path):
     cells = lab_cells(lab)
     with page(tmp_path, "--real") as with_torch, page(tmp_path, "--fast") as without:
         right, found = with_torch.run(cells), without.run(cells)
-    wrong = [
+    assert [error for _, error, _ in right if error] == []
+    assert [
         f"{name}: {error or printed}"
-        for (name, *_), (want, fault, _), (printed, error, _) in zip(
-            cells, right, found, strict=True
-        )
-        if error != fault or printed != want
-    ]
-    assert len(wrong) <= 0.1 * len(cells), "\n".join(wrong)
+        for (name, *_), (want, _, _), (printed, error, _) in zip(cells, right, found, strict=True)
+        if error or printed != want
+    ] == []
 
 
 # Random numbers

@@ -381,7 +381,9 @@ del FUNCTIONS["square_"]
 def _detach(x: Tensor) -> Tensor:
     from torch._tensor import view_of
 
-    return view_of(x, x.shape, x._strides, x._offset)
+    made = view_of(x, x.shape, x._strides, x._offset)
+    made._base = None  # whoever writes into it asks for no gradient
+    return made
 
 
 def _kind(*asked: Any, **named: Any) -> tuple[dtype | None, Any]:

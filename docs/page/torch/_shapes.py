@@ -3,6 +3,7 @@
 import math
 from array import array
 from collections.abc import Sequence
+from itertools import chain, repeat as repeat_
 from typing import Any
 
 from torch import _state
@@ -74,8 +75,7 @@ def stretched(flat: array, shape: Sequence[int], to: Sequence[int]) -> array:
             times *= to[at]
             at -= 1
         if inner == 1:
-            counts = range(times)
-            flat = array(flat.typecode, [x for x in flat for _ in counts])
+            flat = array(flat.typecode, chain.from_iterable(map(repeat_, flat, repeat_(times))))
         elif inner == len(flat):
             flat = flat * times
         else:

@@ -137,6 +137,7 @@ TRAINS = {
         "prune-solution curves curves-figure"
     ),
 }
+DEFINES = ("def ", "class ", "@torch.no_grad()", "kept = ")  # what stays of a section left out
 # TorchDispatchMode: the stand-in has no kernels of torch's that could be counted.
 COUNTS = {"serial-parallel": "launched-solution counts times record waiting waiting-figure"}
 
@@ -148,7 +149,7 @@ def lab_cells(lab):
         [f"{lab}:{section.name}", example.source, "exec"]
         for section in sections(ROOT / f"docs/labs/{lab}.py").values()
         for example in section.examples()
-        if section.name not in left_out or example.source.startswith(("def ", "class "))
+        if section.name not in left_out or example.source.startswith(DEFINES)
     ]
 
 

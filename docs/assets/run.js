@@ -112,6 +112,7 @@ function results(answer) {
 
 function fault({ line, type, message, plain }) {
   const where = line ? filled(words.line, { line }) + punctuation.colon : ""
+  if (type === "AssertionError" && message) return element("div", element("p", message), { className: "mh-fault" })
   const said = element("p", [where, element("code", message ? `${type}: ${message}` : type)])
   return element("div", [...(plain ? [element("p", plain)] : []), said], { className: "mh-fault" })
 }

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 
 __all__ = ["COLORS", "HEAD_COLORS", "NEGATIVE", "plot_heads", "plot_weights"]
 
-COLORS = HEAD_COLORS = None
+COLORS = HEAD_COLORS = NEGATIVE = None  # the build puts the package's own here
 
 
 def _rows(weights):

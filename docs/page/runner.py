@@ -11,7 +11,7 @@ import linecache
 import random
 import sys
 import time
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 
 import mistakes
 
@@ -108,7 +108,7 @@ class Session:
                 result["unwritten"] = missing
             elif result["error"] is None:
                 self.names.update(kept)
-                judged = self._execute(call, "<test>", call)
+                judged = self._execute(call, "<test>", call, "<answer>")
                 result["output"] += judged["output"]
                 result["seconds"] += judged["seconds"]
                 result["error"] = judged["error"]
@@ -117,7 +117,8 @@ class Session:
         finally:
             self._restore(before)
 
-    def _execute(self, source, name, own):
+    def _execute(self, source, name, own, blamed=None):
+        """Run some code; of an error, the line in the file that is ``blamed``, else in this one."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         printed, error = Printed(), None
         if self.recorder:
@@ -133,7 +134,7 @@ class Session:
                     if value is not None:
                         print(repr(value))
             except BaseException as why:
-                error = self._error(why, name)
+                error = self._error(why, blamed or name)
         seconds = time.perf_counter() - start
         drawn = self.recorder.taken() if self.recorder else None
         return {
@@ -183,10 +184,8 @@ class Session:
     def _restore(self, state):
         names, seeds = state
         modules = {id(each): each for each in names.values() if _is_module(each)}
-        try:  # the copy stays whole, for the next time
+        with suppress(Exception):  # the copy stays whole, for the next time
             names = copy.deepcopy(names, modules)
-        except Exception:
-            pass
         self.names.clear()
         self.names.update(names)
         _seed(seeds)

@@ -1,4 +1,4 @@
-"""Stands in for matplotlib in a page: takes every call, draws nothing, and notes that it was asked."""
+"""Stands in for matplotlib in a page: takes every call, draws nothing, notes that it was asked."""
 
 import sys
 from importlib.abc import Loader, MetaPathFinder

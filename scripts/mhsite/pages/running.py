@@ -15,6 +15,7 @@ import gzip
 import hashlib
 import io
 import json
+import re
 import shutil
 import sys
 import tarfile
@@ -47,6 +48,7 @@ SHOWN = ("pyodide.asm.wasm", "python_stdlib.zip")  # whose arrival the bar shows
 HERE = DOCS / "page"
 MORE = ("by-hand.md", "questions.md")  # pages whose cells run, beside the road and the labs
 STANDS_IN = "show/plots.py"  # of the package: what needs NumPy has a twin in docs/page
+PLACE = re.compile(r"^COLORS = HEAD_COLORS = NEGATIVE = None.*\n", re.M)
 CONSTANTS = {"COLORS", "HEAD_COLORS", "NEGATIVE"}
 LARGEST = 200_000  # bytes of a file of data that travels with the modules
 NOTICE = """Pyodide {version}, https://pyodide.org: CPython for the browser, in WebAssembly.
@@ -67,8 +69,11 @@ def script(address: Callable[[str], str]) -> str:
 
 def field(stub: str) -> str:
     """The place of a task where the reader writes, with the head of what is asked for."""
-    head, _, call = stub.rpartition("\n\n\n# ")
-    data = f'data-stub="{_attribute(head)}" data-call="{_attribute(call)}"'
+    _, *heads, call = stub.split("\n\n\n")  # behind what a notebook says of the cell
+    # A name that earlier cells gave is commented out in a notebook; here an answer stands alone.
+    heads = ["\n".join(line.removeprefix("# ") for line in head.split("\n")) for head in heads]
+    data = f'data-stub="{_attribute(chr(10).join(heads))}"'
+    data += f' data-call="{_attribute(call.removeprefix("# "))}"'
     return f'<div class="mh-turn" {data}></div>'
 
 
@@ -205,7 +210,7 @@ def _contents() -> dict[str, bytes]:
             if beside.name in path.read_text(encoding="utf-8"):
                 found[f"mhattn/{beside.relative_to(home).as_posix()}"] = beside.read_bytes()
     constants = _constants((home / STANDS_IN).read_text(encoding="utf-8"))
-    found[f"mhattn/{STANDS_IN}"] = twin.replace("COLORS = HEAD_COLORS = None\n", constants).encode()
+    found[f"mhattn/{STANDS_IN}"] = PLACE.sub(lambda _: constants, twin).encode()
     for path in data:
         if path.is_file() and path.stat().st_size <= LARGEST:
             found[f"mhattn/lessons/data/{path.relative_to(located('')).as_posix()}"] = (

@@ -275,6 +275,7 @@ class Task {
     this.panel.say(words.passed)
     this.mark.textContent = words.done
     done.set(this.name, true)
+    dispatchEvent(new Event("mhattn-solved"))
   }
 }
 

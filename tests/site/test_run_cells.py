@@ -228,11 +228,17 @@ def test_the_zip_is_the_same_twice_and_holds_what_cells_import():
 
 # As a reader does it
 
+UNFOLD = """key => {
+    for (let fold = key.closest("details"); fold; fold = fold.parentElement.closest("details"))
+        fold.open = true
+}"""
+
 
 def press(page, index=0):
     """Press "Edit and run" of a cell, and wait until it has run; its panel."""
     key = page.locator("button.mh-run").nth(index)
     pre = key.locator("xpath=ancestor::pre")
+    key.evaluate(UNFOLD)
     key.click()
     return settled(pre)
 

@@ -181,13 +181,12 @@ class Cell {
   run() {
     return alone(this.panel, async () => {
       const sources = cells.map(cell => cell.code)
-      const first = await python.ask("first", sources, this.index)
-      for (let i = first; i < this.index; i++) {
-        this.panel.say(filled(words.above, { number: i - first + 1, count: this.index - first }))
-        const cell = cells[i]
+      const above = (await python.ask("plan", sources, this.index)).slice(0, -1).map(i => cells[i])
+      for (const [i, cell] of above.entries()) {
+        this.panel.say(filled(words.above, { number: i + 1, count: above.length }))
         cell.pre.classList.add("mh-running")
         try {
-          const answer = await python.ask("run", cell.code, cell.own)
+          const answer = await python.ask("run", cell.index, cell.code, cell.own)
           if (cell.editor) cell.show(answer)
           if (answer.error && cell.changed) return this.stopped_by(cell)
         } finally {
@@ -195,7 +194,7 @@ class Cell {
         }
       }
       this.panel.say(words.running)
-      this.show(await python.ask("run", this.code, this.own))
+      this.show(await python.ask("run", this.index, this.code, this.own))
     })
   }
 
@@ -252,11 +251,11 @@ class Task {
   check() {
     const above = cells.filter(({ pre }) => pre.compareDocumentPosition(this.turn) & Node.DOCUMENT_POSITION_FOLLOWING)
     return alone(this.panel, async () => {
-      const sources = above.map(cell => cell.code)
-      const first = await python.ask("first", sources, above.length)
-      for (const cell of above.slice(first)) {
-        this.panel.say(filled(words.above, { number: cell.index - first + 1, count: above.length - first }))
-        const answer = await python.ask("run", cell.code, cell.own)
+      const sources = [...above.map(cell => cell.code), `${this.editor.value}\n${this.call}`]
+      const first = (await python.ask("plan", sources, above.length)).slice(0, -1).map(i => cells[i])
+      for (const [i, cell] of first.entries()) {
+        this.panel.say(filled(words.above, { number: i + 1, count: first.length }))
+        const answer = await python.ask("run", cell.index, cell.code, cell.own)
         if (answer.error && cell.changed) return this.panel.say(filled(words.above_failed, { number: cell.index + 1 }))
       }
       this.panel.say(words.judging)

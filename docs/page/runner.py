@@ -14,6 +14,7 @@ import time
 from contextlib import redirect_stdout, suppress
 
 import mistakes
+import needs
 
 MOST = 200_000  # characters that a cell may print; a loop that prints has no end
 SLOW = 0.3  # seconds: a state that takes longer to copy is made anew instead
@@ -44,32 +45,41 @@ class Session:
     def reset(self):
         """Back to the page's own beginning: nothing has run."""
         self.names = {"__name__": "__main__"}
-        self.ran = []  # of each cell that ran, its code
+        self.ran = []  # the cells that ran: of each its place on the page, and its code
         self.before = []  # of each cell that ran, the state before it; None: not kept
         self.keeps = True
         _seed(self.seeds)
 
-    def first(self, sources, wanted):
-        """Go back to the state that a cell needs, and say which cell has to run first.
+    def plan(self, sources, wanted):
+        """Go back to the state that a cell needs, and say which cells have to run, it as the last.
 
-        Cells above that ran as they are now stay as they are; the wanted one runs in any case.
+        Of those above, it needs what `needs` says; what ran as it is now stays as it is.
         """
+        wants = [*needs.needed(sources, wanted), wanted]
         kept = 0
-        while kept < min(len(self.ran), wanted) and self.ran[kept] == sources[kept]:
+        for number, source in self.ran:
+            if number >= wanted or source != sources[number]:
+                break
             kept += 1
+        there = {number for number, _ in self.ran[:kept]}
+        first = min(number for number in wants if number not in there)
+        while kept and self.ran[kept - 1][0] > first:  # it ran too early
+            kept -= 1
         if kept < len(self.ran):
             state = self.before[kept]
             if state is None:
                 self.reset()
-                return 0
+                return wants
             self._restore(state)
             del self.ran[kept:], self.before[kept:]
-        return kept
+        there = {number for number, _ in self.ran}
+        return [number for number in wants if number not in there]
 
-    def run(self, source, own=None):
-        """Run the next cell.
+    def run(self, number, source, own=None):
+        """Run a cell that `plan` named.
 
         Args:
+            number: its place on the page, from 0.
             source: its code as the reader left it.
             own: its code as the page has it. The value of a last expression that is the
                 reader's own is shown, as in a notebook.
@@ -78,10 +88,13 @@ class Session:
             ``output``, ``error`` or None, ``drawn``, ``seconds``.
         """
         self.before.append(self._state())
-        self.ran.append(source)
-        result = self._execute(source, f"<cell {len(self.ran)}>", own)
+        self.ran.append((number, source))
+        result = self._execute(source, f"<cell {number + 1}>", own)
         if result["error"] and own is not None and source != own:
-            self.ran[-1] = None  # it runs again before the next; what the page itself lacks doesn't
+            self.ran[-1] = (
+                number,
+                None,
+            )  # it runs again before the next; what the page itself lacks doesn't
         return result
 
     def judge(self, answer, call, keep=()):

@@ -4,7 +4,9 @@ import importlib
 import re
 import sys
 
+import matplotlib.pyplot as plt
 import pytest
+import torch
 from mhsite import words
 from mhsite.pages import navigation, running
 from mhsite.pages.page import read
@@ -20,11 +22,11 @@ COLD = 90_000  # milliseconds that a loaded machine may take to load Python
 def runner(monkeypatch):
     """The module that runs cells, as the page loads it, under this Python."""
     monkeypatch.syspath_prepend(str(running.HERE))
-    for name in ("mistakes", "runner"):
+    for name in ("mistakes", "needs", "runner"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     made = importlib.import_module("runner")
     yield made
-    for name in ("mistakes", "runner"):
+    for name in ("mistakes", "needs", "runner"):
         sys.modules.pop(name, None)
 
 
@@ -35,9 +37,9 @@ def session(runner):
 
 def run_all(session, sources, upto, own=None):
     """What a page does: go back to where it has to, and run the cells up to one."""
-    first = session.first(sources, upto)
     own = own or sources
-    return first, [session.run(sources[i], own[i]) for i in range(first, upto + 1)]
+    plan = session.plan(sources, upto)
+    return plan[0], [session.run(i, sources[i], own[i]) for i in plan]
 
 
 def test_cells_share_a_state_and_run_once(session):
@@ -98,26 +100,24 @@ def test_a_state_that_cannot_be_copied_is_made_anew(session):
 def test_a_changed_cell_that_failed_runs_again_before_the_next(session):
     own = ["x = 1", "y = x", "print(y)"]
     broken = ["x = 1", "y = nosuch", "print(y)"]
-    session.first(broken, 1)
-    session.run(broken[0], own[0])
-    assert session.run(broken[1], own[1])["error"]["type"] == "NameError"
-    assert session.first(broken, 2) == 1
+    assert run_all(session, broken, 1, own)[1][-1]["error"]["type"] == "NameError"
+    assert session.plan(broken, 2) == [1, 2]
 
 
 def test_only_what_a_reader_adds_is_echoed(session):
     """Pages show things with print, and pasted code prints the same."""
     own = "x = 3\nx + 1"
-    assert session.run(own, own)["output"] == ""
-    assert session.run("x = 3\nx + 2", own)["output"] == "5\n"
-    assert session.run("x = 3\nNone", own)["output"] == ""
-    assert session.run("print(x)", own)["output"] == "3\n"
+    assert session.run(0, own, own)["output"] == ""
+    assert session.run(1, "x = 3\nx + 2", own)["output"] == "5\n"
+    assert session.run(2, "x = 3\nNone", own)["output"] == ""
+    assert session.run(3, "print(x)", own)["output"] == "3\n"
 
 
 def test_reset_forgets_all(session):
     run_all(session, ["x = 1"], 0)
     session.reset()
-    assert session.first(["x = 1", "x"], 1) == 0
-    assert session.run("print(x)")["error"]["type"] == "NameError"
+    assert session.plan(["x = 1", "x"], 1) == [0, 1]
+    assert session.run(0, "print(x)")["error"]["type"] == "NameError"
 
 
 # Of each mistake: the code, the line that is blamed, and what the plain sentence must hold.
@@ -151,7 +151,7 @@ def test_common_mistakes_are_told_in_plain_words(runner, name):
     code, line, holds = MISTAKES[name]
     for language in LANGUAGES:
         said = words.of(language, "mistakes")
-        error = runner.Session(said).run(code, "")["error"]
+        error = runner.Session(said).run(0, code, "")["error"]
         assert error["line"] == line
         start = re.split(r"\{", said[name])[0]
         assert error["plain"].startswith(start)
@@ -170,11 +170,11 @@ def test_every_sentence_is_of_a_rule(runner):
 
 
 def test_what_has_no_sentence_has_none(session):
-    assert session.run("raise KeyboardInterrupt")["error"]["plain"] == ""
+    assert session.run(0, "raise KeyboardInterrupt")["error"]["plain"] == ""
 
 
 def test_a_loop_that_prints_without_end_ends(session):
-    result = session.run("while True:\n    print('x' * 1000)")
+    result = session.run(0, "while True:\n    print('x' * 1000)")
     assert result["error"]["line"] == 2
     assert len(result["output"]) <= 200_000
     assert "loop" in result["error"]["plain"]
@@ -187,13 +187,103 @@ TEST = """def test(double):
 """
 
 
+# Pages whose cells are quick under torch itself, where each runs with what it needs alone.
+SLICED = ["why-attention.md", "masks.md", "why-heads.md"]
+
+
+@pytest.mark.parametrize("name", SLICED)
+def test_what_a_cell_needs_is_enough(runner, name, tmp_path, monkeypatch):
+    """With only the cells that it is said to need, it prints what it prints behind all others."""
+    monkeypatch.chdir(tmp_path)
+    blocks = (block for block in read(DOCS / "en" / name).walk() if block.kind == "include")
+    cells = [cell for block in blocks for cell in block.section.cells]
+    sources, left_out = [cell.code for cell in cells], 0
+    for i, cell in enumerate(cells):
+        plan = importlib.import_module("needs").needed(sources, i)
+        left_out += i - len(plan)
+        session = runner.Session()
+        for number in plan:
+            assert session.run(number, sources[number])["error"] is None
+        result = session.run(i, cell.code)
+        plt.close("all")
+        assert (result["error"], result["output"].rstrip()) == (None, cell.output.rstrip())
+    assert left_out
+
+
+DRAWING = ["attention.md", "multi-head.md", "shapes.md", "questions.md"]
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_who_draws_random_numbers_is_known(runner, name, tmp_path, monkeypatch):
+    """Or a cell would be left out whose draws the next ones go on from."""
+    monkeypatch.chdir(tmp_path)
+    needs = importlib.import_module("needs")
+    blocks = (block for block in read(DOCS / "en" / name).walk() if block.kind == "include")
+    sources = [cell.code for block in blocks for cell in block.section.cells]
+    cells, session, defined = [needs.Cell(source) for source in sources], runner.Session(), {}
+    for cell in cells:
+        defined |= cell.defines
+    defined = needs._through(defined, cells)
+    unseen = []
+    for cell, source in zip(cells, sources, strict=True):
+        before = torch.get_rng_state()
+        session._execute(source, "<cell>", source)
+        plt.close("all")
+        drew = not torch.equal(before, torch.get_rng_state())
+        if drew and not (needs._does(cell, defined)[1] or cell.seeds):
+            unseen.append(source)
+    assert unseen == []
+
+
+NEEDS = {
+    "a name": (["x = 1", "y = 2", "print(x)"], [0]),
+    "through others": (["x = 1", "y = x", "z = 0", "print(y)"], [0, 1]),
+    "a change in place": (["x = []", "x.append(1)", "y = x[0]", "print(x)"], [0, 1]),
+    "a change of a part": (["x = [1]", "x[0] = 2", "print(x)"], [0, 1]),
+    "a change under another name": (["x = [1]", "y = x\ny.append(2)", "print(x)"], [0, 1]),
+    "a function that changes": (
+        ["x = []", "def add(y):\n    y.append(1)", "z = add(x)", "print(x)"],
+        [0, 1, 2],
+    ),
+    "a function that only reads": (
+        ["x = [1]", "def first(y):\n    return y[0]", "z = first(x)", "print(x)"],
+        [0],
+    ),
+    "another value": (["x = 1", "x = 2", "print(x)"], [1]),
+    "draws before": (
+        ["import torch", "a = torch.rand(2)", "print(torch.rand(2))"],
+        [0, 1],
+    ),
+    "no draws before a seed": (
+        ["import torch", "a = torch.rand(2)", "torch.manual_seed(0)\nprint(torch.rand(2))"],
+        [0],
+    ),
+    "what can't be read": (["x = (", "y = 1", "print(2)"], [0]),
+}
+
+
+@pytest.mark.parametrize("why", NEEDS)
+def test_what_a_cell_needs(runner, why):
+    sources, needed = NEEDS[why]
+    assert importlib.import_module("needs").needed(sources, len(sources) - 1) == needed
+
+
+def test_a_cell_that_was_left_out_runs_in_its_place(session):
+    """Cell 1 changes x before cell 2 does, whenever a reader first asks for it."""
+    cells = ["x = [0]", "y = 1", "x.append(y)", "print(x)", "print(y)"]
+    assert run_all(session, cells, 3)[1][-1]["output"] == "[0, 1]\n"
+    assert run_all(session, cells, 4)[1][-1]["output"] == "1\n"
+    cells[1] = "y = 5"
+    assert run_all(session, cells, 3)[1][-1]["output"] == "[0, 5]\n"
+
+
 def test_an_answer_is_judged_and_leaves_no_trace(session):
     run_all(session, [TEST, "def double(x):\n    return x + x"], 1)
     wrong = session.judge("def double(x):\n    return x + 1", "test(double)", ["test"])
     assert (wrong["passed"], wrong["error"]["message"]) == (False, "double(5) is off by -4")
     right = session.judge("def double(x):\n    return 2 * x", "test(double)", ["test"])
     assert (right["passed"], right["output"]) == (True, "passed\n")
-    assert session.run("print(double(3))")["output"] == "6\n"
+    assert session.run(0, "print(double(3))")["output"] == "6\n"
 
 
 def test_no_answer_passes_by_what_the_page_has(session):

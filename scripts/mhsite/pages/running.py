@@ -204,6 +204,7 @@ def _contents() -> dict[str, bytes]:
         data |= set(keys.data_of(story.read_text(encoding="utf-8")))
     reached = [f"{name.replace('.', '/')}.py" for name in keys.reached(imports, package)]
     rooms = {path.parent for path in map(home.joinpath, reached)} | {home}
+    reached.append("lessons/files.py")  # which keys don't follow: it only finds files
     for path in [*map(home.joinpath, reached), home / "door.py", *_doors(rooms)]:
         found[f"mhattn/{path.relative_to(home).as_posix()}"] = path.read_bytes()
         for beside in path.parent.glob("*.toml"):

@@ -14,7 +14,8 @@ DRAWN = "random numbers"  # the name that stands for their state
 DEFINITIONS = ast.FunctionDef | ast.ClassDef
 SEEDS = re.compile(r"\bmanual_seed\(|\bseed\(")
 DRAWS = re.compile(
-    r"\brand|\bmultinomial\(|\bdropout|\bshuffle\(|\bsample\(|\bchoice|\b_?init\b|\.(?:normal_|uniform_)\("
+    r"\brand|\bmultinomial\(|\bdropout|\bshuffle\(|\bsample\(|\bchoice|\b_?init\b"
+    r"|\.(?:normal_|uniform_)\("
     r"|\b(?:nn\.)?[A-Z]\w*(?:Linear|Embedding|Attention|Model|Encoder|Layer|Block|LM|Net|Dropout)\w*\("
     r"|\bnn\.[A-Z]\w*\(|\.from_\w+\(|\b(?:Linear|Embedding|Dropout|Echo)\(|\btrain\w*\("
 )
@@ -35,8 +36,8 @@ class Cell:
             self.all = True
             return
         self.changes = any(map(_changes, ast.walk(tree)))
-open_ = "\n".join(ast.unparse(n) for n in tree.body if not isinstance(n, DEFINITIONS))
-        seed, draw = SEEDS.search(open_), DRAWS.search(open_)
+        outside = "\n".join(ast.unparse(n) for n in tree.body if not isinstance(n, DEFINITIONS))
+        seed, draw = SEEDS.search(outside), DRAWS.search(outside)
         self.draws = bool(DRAWS.search(source))
         self.seeds = bool(seed) and not (draw and draw.start() < seed.start())
         for node in ast.walk(tree):

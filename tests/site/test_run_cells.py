@@ -32,7 +32,7 @@ def runner(monkeypatch):
 
 @pytest.fixture
 def session(runner):
-    return runner.Session(words.of("en", "mistakes"))
+    return runner.Session(words.of("en", "python.mistakes"))
 
 
 def run_all(session, sources, upto, own=None):
@@ -150,7 +150,7 @@ MISTAKES = {
 def test_common_mistakes_are_told_in_plain_words(runner, name):
     code, line, holds = MISTAKES[name]
     for language in LANGUAGES:
-        said = words.of(language, "mistakes")
+        said = words.of(language, "python.mistakes")
         error = runner.Session(said).run(0, code, "")["error"]
         assert error["line"] == line
         start = re.split(r"\{", said[name])[0]
@@ -166,7 +166,7 @@ def test_every_sentence_is_of_a_rule(runner):
     import mistakes
 
     rules = {sentence for _, _, sentence in mistakes.RULES}
-    assert rules | {"near"} == set(words.of("en", "mistakes"))
+    assert rules | {"near"} == set(words.of("en", "python.mistakes"))
 
 
 def test_what_has_no_sentence_has_none(session):

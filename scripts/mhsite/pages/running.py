@@ -218,7 +218,7 @@ def _contents() -> dict[str, bytes]:
                 path.read_bytes()
             )
     for language in LANGUAGES:
-        said = words.of(language, "mistakes")
+        said = words.of(language, "python.mistakes")
         found[f"mistakes.{language}.json"] = json.dumps(said, ensure_ascii=False).encode()
     return found
 

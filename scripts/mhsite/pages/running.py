@@ -59,7 +59,8 @@ Source: https://github.com/pyodide/pyodide/tree/{version}
 
 def runs(page: Page) -> bool:
     """Whether the cells of a page have a key that runs them."""
-    return page.name in _names() and page.has_code and fetched() is not None
+    wanted = HERE.is_dir() and page.has_code and page.name in _names()
+    return wanted and fetched() is not None
 
 
 def script(address: Callable[[str], str]) -> str:
@@ -151,6 +152,8 @@ def _fetch(version: str, integrity: str, folder: Path) -> None:
 
 def files(language: str) -> dict[str, str | bytes | Path]:
     """What lies in the assets of a language's site for this: both share all that is large."""
+    if not HERE.is_dir():  # a small project, such as those of the tests
+        return {}
     folder = fetched()
     if folder is None:
         return {"assets/run-files.js": "export const files = null\n"}

@@ -3,6 +3,7 @@
 import { element } from "./dom.js"
 
 const KEY = "mhattn-read"
+const SOLVED = "mhattn-tasks"  // which run.js keeps
 const words = wordsOf("road")
 const name = path => path.split("/").at(-2)
 
@@ -14,8 +15,23 @@ function kept() {
   }
 }
 
+/** The pages with a task that was solved. */
+function solved() {
+  try {
+    return new Set(Object.keys(JSON.parse(localStorage.getItem(SOLVED)) ?? {}).map(task => task.split("/")[0]))
+  } catch {
+    return new Set()
+  }
+}
+
 function tick() {
   const read = kept()
+  const done = solved()
+  for (const link of document.querySelectorAll(".mh-road a:not(.mh-solved), ol.mh-cards a:not(.mh-solved)"))
+    if (done.has(name(link.pathname))) {
+      link.classList.add("mh-solved")
+      link.append(element("span", words.solved, { className: "mh-told" }))
+    }
   for (const link of document.querySelectorAll(".mh-road a:not(.mh-read), ol.mh-cards a:not(.mh-read)"))
     if (read.has(name(link.pathname))) {
       link.classList.add("mh-read")
@@ -24,6 +40,7 @@ function tick() {
 }
 
 tick()
+addEventListener("mhattn-solved", tick)
 const end = document.querySelector(".mh-road") && document.getElementById("now")
 if (end)
   new IntersectionObserver(([entry], observer) => {

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
+from mhsite import words
 from mhsite.beside import offline
 from mhsite.stories.source import DOCS, ROOT, SourceError
 from test_site import PAGES, address, blocks, each_language, parsed, source
@@ -75,6 +76,8 @@ def test_nothing_of_a_server_is_left_and_nothing_of_a_page_is_missing(site, fold
     lost = {name for name in given if name not in taken and f"{name}.js" not in taken}
     hosted = {"404.html", "robots.txt", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json"}
     hosted |= {f"zh/{name}" for name in hosted}
+    python = re.compile(r"(zh/)?assets/(run-worker\.js|pyodide-[\d.]+/[\w.-]+|page-\w+\.zip)")
+    hosted |= set(filter(python.fullmatch, given))  # no worker starts in a folder: run.js says so
     assert {name for name in lost if not name.endswith(".map")} == hosted & given
 
 
@@ -215,6 +218,14 @@ def test_every_page_with_a_widget_is_used():
         if block.kind == "widget"
     }
     assert widgets == used
+
+
+@each_language
+def test_a_cell_says_why_it_does_not_run_from_a_folder(open_file, language):
+    page = open_file(f"{address(language, 'why-attention.md')}index.html")
+    page.locator("button.mh-run").first.click()
+    assert page.locator(".mh-run-line").first.inner_text() == words.of(language, "run.folder")
+    assert page.locator(".mh-editor textarea").first.is_editable()
 
 
 @each_language

@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 from mhsite.beside import sharing
+from mhsite.pages import running
 from mhsite.pages.settings import settings
 from mhsite.stories import keys, schedule
 from mhsite.stories.source import ROOT, STORIES
@@ -57,8 +58,10 @@ def test_the_first_screen_has_title_site_picture_and_commands(name):
 
 @pytest.mark.parametrize("name", READMES)
 def test_the_size_of_all_models_is_theirs(name):
-    (said,) = re.findall(r"\b(\d+) MB\b", text(name))
-    assert int(said) == sum(model.megabytes for model in files.known_models())
+    models, python = re.findall(r"\b(\d+) MB\b", text(name))
+    assert int(models) == sum(model.megabytes for model in files.known_models())
+    if folder := running.fetched():
+        assert int(python) == round(sum(running._sizes(folder)) / 1e6)
 
 
 @pytest.mark.parametrize("name", READMES)

@@ -15,8 +15,16 @@ import nbformat
 from nbformat import v4
 
 from mhsite import words
-from mhsite.beside import your_turn
-from mhsite.pages import bibliography, cells, chapters, museum, navigation, release, tables
+from mhsite.pages import (
+    bibliography,
+    cells,
+    chapters,
+    museum,
+    navigation,
+    release,
+    tables,
+    your_turn,
+)
 from mhsite.pages.page import Block, Page, Span, models_of, question_ids, with_spans
 from mhsite.stories import results
 from mhsite.stories.source import Section, SourceError

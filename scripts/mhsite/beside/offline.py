@@ -17,7 +17,10 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from mhsite.pages import release
 from mhsite.stories.source import LANGUAGES, SourceError
 
-HOSTED = re.compile(r"404\.html|robots\.txt|sitemap\.xml(\.gz)?|.*\.map")  # of use to a host alone
+HOSTED = re.compile(
+    r"404\.html|robots\.txt|sitemap\.xml(\.gz)?|.*\.map"
+    r"|assets/(run-worker\.js|pyodide-.*|page-\w+\.zip)"  # a page from a folder starts no worker
+)  # of use to a host alone
 FETCHED = re.compile(r"data/(?!measured/|runs/)|search/part-")
 MODULE = re.compile(r'<script type="module" src="([./]*assets/)([\w-]+\.js)"></script>')
 LINK = re.compile(r'(?:(?<=\shref=")|(?<=content="0; url=))(?P<path>[^":?#]+)(?=["?#])')

@@ -20,6 +20,7 @@ from mhsite.pages import (
     navigation,
     notices,
     release,
+    running,
     runs,
 )
 from mhsite.pages.page import Page, page_paths, read
@@ -98,7 +99,7 @@ def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> File
     found["assets/known-sizes.js"] = calculator.known_sizes()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
-    found |= measured.published() | runs.published()
+    found |= measured.published() | runs.published() | running.files(language)
     found["assets/katex/katex.min.css"] = formulas.stylesheet()
     for name, font in formulas.fonts(whole=whole_fonts).items():
         found[f"assets/katex/fonts/{name}"] = font

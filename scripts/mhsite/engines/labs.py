@@ -18,7 +18,7 @@ from html import escape
 from bs4 import BeautifulSoup
 
 from mhsite.beside import notebook
-from mhsite.pages import chapters, fragments, links
+from mhsite.pages import chapters, fragments, links, running
 from mhsite.pages.extension import Writer
 from mhsite.pages.page import Block, Page, parse, with_spans
 
@@ -144,7 +144,8 @@ def html(made: str, page: Page, permalink: str) -> str:
     headings = iter(page.headings)
     text = HEADING.sub(lambda match: _heading(match, next(headings), permalink), text)
     text = TO_PAGE.sub(lambda match: _address(match, page), writer.put_back(text))
-    return text + fragments.grids_script(text, page.up)
+    text += fragments.grids_script(text, page.up)
+    return text + (running.script(page.up) if running.runs(page) else "")
 
 
 def _heading(match: re.Match, block: Block, permalink: str) -> str:

@@ -13,6 +13,8 @@
 - `claims`: the conclusions of the pages, what they stand on and what became of them.
 - `museum`: every silent mistake of the pages; `traps` reads them; `exhibits`: forty, by what one
   sees.
+- `running`: the keys that run cells in the page, and the files of Python that they load.
+- `your_turn`: the reader's own cell of a task, before its solution.
 - `calculator`: its form, and the known models for its script.
 - `notices`: how the stories ran here; `release`: which state of the project a site is.
 """

@@ -26,7 +26,9 @@ from mhsite.pages import (
     links,
     museum,
     navigation,
+    running,
     tables,
+    your_turn,
 )
 from mhsite.pages.page import (
     Block,
@@ -80,6 +82,8 @@ class _Pages(Preprocessor):
         text = writer.whole()
         if script := fragments.grids_script("".join(stash.rawHtmlBlocks), writer.address):
             text += writer.alone(script)
+        if running.runs(page):
+            text += writer.alone(running.script(writer.address))
         return text.split("\n")
 
 
@@ -109,6 +113,7 @@ class Writer:
     def __init__(self, page: Page, keep: Callable[[str], str], links: str = "page"):
         self.page, self.keep = page, keep
         self.asked, self.cells = False, count()  # within what has an id; cells of code there
+        self.turns = your_turn.cells(page) if running.runs(page) else {}
         self.from_source = ("../" * page.name.count("/") + "{}").format
         self.address = page.up if links == "page" else self.from_source
 
@@ -123,6 +128,8 @@ class Writer:
 
     def written(self, block: Block) -> str:
         write = getattr(self, block.kind)
+        if block.kind == "block" and block.line in self.turns:
+            return self.alone(running.field(self.turns[block.line])) + write(block)
         if block.kind in ("prose", "heading", "block"):  # what is wrong there knows its own line
             return write(block)
         with self.blame(block.line):

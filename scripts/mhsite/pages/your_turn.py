@@ -1,4 +1,4 @@
-"""The reader's own cell in a notebook: the head of what a task asks for, before its solution."""
+"""The reader's own cell: the head of what a task asks for, before its solution."""
 
 from __future__ import annotations
 

@@ -1,0 +1,63 @@
+// A worker with Python in it, as an object whose functions are answered later; it can be stopped at any time.
+
+import { files } from "./run-files.js"
+
+const here = new URL(".", import.meta.url)
+const whole = name => new URL(name, here).href
+
+export class Python {
+  worker = null
+  number = 0
+  waiting = new Map()
+
+  /** What has arrived of all that is loaded, from 0 to 1; null once it starts. */
+  constructor(loading) {
+    this.loading = loading
+  }
+
+  /** Load Python, if it isn't there. */
+  async start() {
+    if (this.worker) return this.ready
+    this.worker = new Worker(whole("run-worker.js"), { type: "module" })
+    this.worker.addEventListener("message", ({ data }) => this.hear(data))
+    this.worker.addEventListener("error", ({ message }) => this.end(new Error(message)))
+    const what = { python: whole(files.python), modules: whole(files.modules), language: files.language }
+    this.ready = this.post({ what })
+    this.ready.catch(() => this.stop())
+    return this.ready
+  }
+
+  /** What the session's function of this name answers. */
+  async ask(name, ...parts) {
+    await this.start()
+    return this.post({ name, parts })
+  }
+
+  /** End whatever runs, and forget all that has run. */
+  stop() {
+    this.end(new Stopped())
+  }
+
+  post(message) {
+    const number = ++this.number
+    this.worker.postMessage({ number, ...message })
+    return new Promise((done, fail) => this.waiting.set(number, { done, fail }))
+  }
+
+  hear({ number, answer, failed, arrived, starts }) {
+    if (arrived) return this.loading(arrived / files.whole)
+    if (starts) return this.loading(null)
+    const { done, fail } = this.waiting.get(number) ?? {}
+    this.waiting.delete(number)
+    failed ? fail?.(new Error(failed)) : done?.(answer)
+  }
+
+  end(error) {
+    this.worker?.terminate()
+    this.worker = null
+    for (const { fail } of this.waiting.values()) fail(error)
+    this.waiting.clear()
+  }
+}
+
+export class Stopped extends Error {}

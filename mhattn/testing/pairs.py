@@ -23,6 +23,15 @@ def seen_pairs(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return gap / usual > 1e-9
 
 
+def is_alone(layer: Callable[[Tensor], Tensor], x: Tensor, before: Tensor) -> bool:
+    """Whether the first token of ``(B, L, E)`` moves no output but its own."""
+    other, rest = x.clone(), torch.ones(x.shape[:2], dtype=torch.bool)
+    other[0, 0] += 1
+    rest[0, 0] = False
+    with torch.no_grad():
+        return torch.equal(before[rest], layer(other)[rest])
+
+
 def is_local(seen: Tensor) -> bool:
     """Whether who sees whom is a window on both sides or before, or parts of a text."""
     if not seen.any():

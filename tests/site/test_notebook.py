@@ -44,6 +44,8 @@ def formulas(page):
         if block.kind == "math":
             yield block.value
         elif block.kind in ("prose", "heading", "block", "table"):
+            if " chart=" in block.value:
+                continue  # a picture: its headings are drawn
             said = block.text if block.kind == "prose" else block.title
             if block.kind == "table" and block.value.startswith("measured "):
                 said = " | ".join(headings_of_each_device(block.value.split()[1:], said))

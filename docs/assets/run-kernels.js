@@ -111,6 +111,18 @@ export function kernels(memory) {
           out[row] = Number.isFinite(top) ? top + Math.log(sum) : top
         }
     },
+    norm_rows(kind, a, to, scales, count, m, eps) {
+      const x = at(kind, a, count), out = at(kind, to, count), factors = at(kind, scales, count / m)
+      for (let start = 0, row = 0; start < count; start += m, row++) {
+        let sum = 0, squares = 0
+        for (let i = start; i < start + m; i++) sum += x[i]
+        const middle = sum / m
+        for (let i = start; i < start + m; i++) squares += (x[i] - middle) ** 2
+        const factor = 1 / Math.sqrt(squares / m + eps)
+        factors[row] = factor
+        for (let i = start; i < start + m; i++) out[i] = (x[i] - middle) * factor
+      }
+    },
     add_rows(kind, whole, length, places, count, rows, m) {
       const all = at(kind, whole, length), place = at("i", places, count), more = at(kind, rows, count * m)
       for (let row = 0, i = 0; row < count; row++)

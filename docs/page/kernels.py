@@ -106,6 +106,13 @@ def register(loops, unary_names, binary_names):
         js["add_rows"](whole.typecode, _at(whole), len(whole), _at(at), len(at), _at(rows), m)
         return True
 
+    def norm_rows(a, m, eps):
+        if len(a) < LEAST or a.typecode not in "fd":
+            return None
+        out, scales = _empty(a.typecode, len(a)), _empty(a.typecode, len(a) // m)
+        js["norm_rows"](a.typecode, _at(a), _at(out), _at(scales), len(a), m, float(eps))
+        return out, scales
+
     def strided(data, shape, strides, start):
         count = math.prod(shape)
         if count < LEAST:
@@ -148,6 +155,7 @@ def register(loops, unary_names, binary_names):
         sum_along,
         logsumexp_along,
         add_rows,
+        norm_rows,
         strided,
         choose,
         normal_blocks,

@@ -110,6 +110,13 @@ for kind in "fd":
     _kernels.register("add_rows", fast["add_rows"])
     told[f"rows {kind}"] = far(one, two, kind)
 
+    x = numbers(kind, 1200)
+    by_javascript = fast["norm_rows"](x, 12, 1e-5)
+    _kernels.register("norm_rows", None)
+    pairs = zip(by_javascript, _kernels.norm_rows(x, 12, 1e-5), strict=True)
+    told[f"norms {kind}"] = max(far(one, two, kind) for one, two in pairs)
+    _kernels.register("norm_rows", fast["norm_rows"])
+
 words = array("I", [rng.getrandbits(32) for _ in range(1600)])
 normal = fast["normal_blocks"](words, 0.5, 2.0)
 right = []

@@ -24,6 +24,7 @@ __all__ = [
     "joined",
     "logsumexp_along",
     "matmul_rows",
+    "norm_rows",
     "normal_blocks",
     "register",
     "scalar",
@@ -47,6 +48,7 @@ KNOWN = {
     "sum_along",
     "logsumexp_along",
     "add_rows",
+    "norm_rows",
     "normal_blocks",
 }
 _dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (
@@ -212,6 +214,23 @@ def add_rows(whole: array, places: Sequence[int], rows: array, m: int) -> None:
         whole[i * m : i * m + m] = array(
             whole.typecode, map(operator.add, whole[i * m : i * m + m], part)
         )
+
+
+def norm_rows(a: array, m: int, eps: float) -> tuple[Sequence[float], Sequence[float]]:
+    """Each row of m numbers around 0, with a variance of 1, and the factor of each row."""
+    done = _fast("norm_rows", a, m, eps)
+    if done is not None:
+        return done
+    normed: list[float] = []
+    scales: list[float] = []
+    for at in range(0, len(a), m):
+        row = a[at : at + m]
+        middle = sum(row) / m
+        off = [x - middle for x in row]
+        scale = 1 / math.sqrt(sum([x * x for x in off]) / m + eps)
+        scales.append(scale)
+        normed += [x * scale for x in off]
+    return normed, scales
 
 
 def softmax_rows(a: array, m: int) -> Sequence[float]:

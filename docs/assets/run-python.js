@@ -21,7 +21,8 @@ export class Python {
     this.worker = new Worker(whole("run-worker.js"), { type: "module" })
     this.worker.addEventListener("message", ({ data }) => this.hear(data))
     this.worker.addEventListener("error", ({ message }) => this.end(new Error(message)))
-    const what = { python: whole(files.python), modules: whole(files.modules), language: files.language }
+    const late = Object.entries(files.late).map(([name, address]) => [name, whole(address)])
+    const what = { python: whole(files.python), modules: whole(files.modules), language: files.language, late }
     this.ready = this.post({ what })
     this.ready.catch(() => this.stop())
     return this.ready
@@ -47,9 +48,10 @@ export class Python {
   hear({ number, answer, failed, arrived, starts }) {
     if (arrived) return this.loading(arrived / files.whole)
     if (starts) return this.loading(null)
-    const { done, fail } = this.waiting.get(number) ?? {}
+    if (failed) return this.end(new Error(failed))  // it doesn't live on; the next click starts another
+    const { done } = this.waiting.get(number) ?? {}
     this.waiting.delete(number)
-    failed ? fail?.(new Error(failed)) : done?.(answer)
+    done?.(answer)
   }
 
   end(error) {

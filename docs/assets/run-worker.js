@@ -1,6 +1,8 @@
 // Python in a worker of its own, so that no cell can freeze the page. It is told what to load, and then does what it is
 // sent: every answer carries the number of its question.
 
+import { quicken } from "./run-kernels.js"
+
 const KEPT = "mhattn-python"
 const online = self.fetch.bind(self)
 let ask = null
@@ -29,7 +31,7 @@ async function forget(addresses) {
   for (const { url } of (await store?.keys()) ?? []) if (!addresses.includes(url)) await store.delete(url)
 }
 
-async function load({ python, modules, language }) {
+async function load({ python, modules, language, late }) {
   let bytes = 0
   const addresses = [`${python}pyodide.asm.wasm`, `${python}python_stdlib.zip`, modules]
   const tell = more => self.postMessage({ arrived: (bytes += more) })
@@ -55,6 +57,12 @@ with open(f"/page/mistakes.{language}.json", encoding="utf-8") as file:
 def answered(name, parts):
     return json.dumps(getattr(session, name)(*json.loads(parts)))
 `)
+  for (const [name, address] of late) {  // loaded once a cell opens it
+    const [, folder, file] = `/page/${name}`.match(/(.*)\/(.*)/)
+    pyodide.FS.mkdirTree(folder)
+    pyodide.FS.createLazyFile(folder, file, address, true, false)
+  }
+  quicken(pyodide)
   ask = pyodide.globals.get("answered")
   await forget(addresses)
 }

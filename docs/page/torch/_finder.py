@@ -123,11 +123,11 @@ def known(name: str) -> bool:
     if name in sys.modules:
         return True
     parts = name.split(".")
+    if parts[0] != "torch" or len(parts) < 2:
+        return False
     own = Path(__file__).parent.joinpath(*parts[1:])
     if own.is_dir() or own.with_suffix(".py").is_file():
         return True
-    if parts[0] != "torch" or len(parts) < 2:
-        return False
     if parts[1] in LACKING:
         return True
     return (

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from torch import _state
+from torch import _kernels, _state
 from torch._autograd import record
 from torch._dtypes import BOOL, INT64
 from torch._elementwise import cast, result_type
@@ -216,12 +216,7 @@ def _picked(x: Tensor, v: Tensor, lists: dict[int, Tensor]) -> Tensor:
         whole = array(g.dtype.code, bytes(v.numel() * array(g.dtype.code).itemsize))
         numbers = g.flat()
         if index is None:
-            for at, i in enumerate(places):
-                i %= size
-                part = numbers[at * m : at * m + m]
-                whole[i * m : i * m + m] = array(
-                    whole.typecode, map(float.__add__, whole[i * m : i * m + m], part)
-                )
+            _kernels.add_rows(whole, [i % size for i in places], numbers, m)
         else:
             own, _ = _chosen(v, lists, contiguous_strides(v.shape), 0)
             for i, number in zip(own, numbers, strict=True):

@@ -17,21 +17,26 @@ from itertools import repeat
 from typing import Any
 
 __all__ = [
+    "add_rows",
     "binary",
     "choose",
     "has",
+    "joined",
+    "logsumexp_along",
     "matmul_rows",
+    "norm_rows",
     "normal_blocks",
     "register",
     "scalar",
     "softmax_rows",
     "strided",
+    "sum_along",
     "sum_rows",
     "unary",
 ]
 
 _FAST: dict[str, Callable[..., Any]] = {}
-_KNOWN = {
+KNOWN = {
     "matmul_rows",
     "unary",
     "binary",
@@ -40,6 +45,10 @@ _KNOWN = {
     "strided",
     "choose",
     "sum_rows",
+    "sum_along",
+    "logsumexp_along",
+    "add_rows",
+    "norm_rows",
     "normal_blocks",
 }
 _dot: Callable[[Any, Any], float] = getattr(math, "sumprod", None) or (
@@ -51,8 +60,8 @@ def register(name: str, function: Callable[..., Any] | None) -> None:
     """Have a kernel done by this function, with the arguments of the one here; None: by Python
     again.
     """
-    if name not in _KNOWN:
-        raise ValueError(f"no kernel is called {name!r}; there are {', '.join(sorted(_KNOWN))}")
+    if name not in KNOWN:
+        raise ValueError(f"no kernel is called {name!r}; there are {', '.join(sorted(KNOWN))}")
     if function is None:
         _FAST.pop(name, None)
     else:
@@ -104,7 +113,7 @@ def strided(data: array, shape: tuple[int, ...], strides: tuple[int, ...], start
     done = _fast("strided", data, shape, strides, start)
     if done is not None:
         return done
-    shape, strides = _joined(shape, strides)
+    shape, strides = joined(shape, strides)
     m, step = shape[-1], strides[-1]
     starts = _starts(shape[:-1], strides[:-1])
     if m < 4:
@@ -131,7 +140,7 @@ def _starts(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
 
 
 @lru_cache(1024)
-def _joined(
+def joined(
     shape: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Neighbouring axes that are passed through in one go, as one."""
@@ -166,6 +175,62 @@ def sum_rows(a: array, m: int) -> Sequence[Any]:
     """The sum of each m numbers."""
     done = _fast("sum_rows", a, m)
     return done if done is not None else [sum(a[i : i + m]) for i in range(0, len(a), m)]
+
+
+def sum_along(a: array, m: int, inner: int) -> Sequence[Any]:
+    """The sums along an axis of m numbers that stand `inner` apart."""
+    done = _fast("sum_along", a, m, inner)
+    return done if done is not None else [sum(row) for row in _rows(a, m, inner)]
+
+
+def _rows(a: array, m: int, inner: int) -> Iterable[array]:
+    for start in range(0, len(a), m * inner):
+        block = a[start : start + m * inner]
+        for j in range(inner):
+            yield block[j::inner]
+
+
+def logsumexp_along(a: array, m: int, inner: int) -> Sequence[float]:
+    """The logarithm of the sum of powers of e, along an axis of m numbers that stand `inner`
+    apart.
+    """
+    done = _fast("logsumexp_along", a, m, inner)
+    if done is not None:
+        return done
+    out, exp = [], math.exp
+    for row in _rows(a, m, inner):
+        top = max(row)
+        finite = math.isfinite(top)
+        out.append(top + math.log(sum([exp(x - top) for x in row])) if finite else top)
+    return out
+
+
+def add_rows(whole: array, places: Sequence[int], rows: array, m: int) -> None:
+    """Add to the row of m numbers at each place the next of these rows."""
+    if _fast("add_rows", whole, places, rows, m):
+        return
+    for at, i in enumerate(places):
+        part = rows[at * m : at * m + m]
+        whole[i * m : i * m + m] = array(
+            whole.typecode, map(operator.add, whole[i * m : i * m + m], part)
+        )
+
+
+def norm_rows(a: array, m: int, eps: float) -> tuple[Sequence[float], Sequence[float]]:
+    """Each row of m numbers around 0, with a variance of 1, and the factor of each row."""
+    done = _fast("norm_rows", a, m, eps)
+    if done is not None:
+        return done
+    normed: list[float] = []
+    scales: list[float] = []
+    for at in range(0, len(a), m):
+        row = a[at : at + m]
+        middle = sum(row) / m
+        off = [x - middle for x in row]
+        scale = 1 / math.sqrt(sum([x * x for x in off]) / m + eps)
+        scales.append(scale)
+        normed += [x * scale for x in off]
+    return normed, scales
 
 
 def softmax_rows(a: array, m: int) -> Sequence[float]:

@@ -99,19 +99,16 @@ def sum(x: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: dtype | Non
     elif (
         x._data is not None and x.numel() and sorted(dims) == list(range(len(dims)))
     ):  # of rows: all rows added
+        m = math.prod(x.shape[d] for d in dims)
+        made = new(_kernels.sum_along(x.flat(), m, x.numel() // m), _shape(x, dims, keepdim), kind)
+    elif x._data is not None and x.numel() and len(dims) == 1:
+        inner = math.prod(x.shape[dims[0] + 1 :])
         made = new(
-            _added(x.flat(), x.numel() // math.prod(x.shape[d] for d in dims)),
-            _shape(x, dims, keepdim),
-            kind,
+            _kernels.sum_along(x.flat(), x.shape[dims[0]], inner), _shape(x, dims, keepdim), kind
         )
     else:
         made, dims = _reduce(x, dims, keepdim, _total, kind)
     return record(made, "Sum", (x,), lambda g: (_wide(g, x, dims, keepdim),))
-
-
-def _added(flat: array, inner: int) -> list[Any]:
-    """The sum of rows, number by number."""
-    return [_total(flat[j::inner]) for j in range(inner)]
 
 
 _total = __builtins__["sum"] if isinstance(__builtins__, dict) else __builtins__.sum
@@ -403,13 +400,20 @@ def softmax(
 
 
 def logsumexp(x: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
-    def one(row: array) -> float:
-        top = max(row)
-        if not math.isfinite(top):
-            return top
-        return top + math.log(_total([math.exp(number - top) for number in row]))
+    dims = dims_of(dim, x.ndim)
+    if x._data is not None and x.numel() and len(dims) == 1:
+        inner = math.prod(x.shape[dims[0] + 1 :])
+        made = new(
+            _kernels.logsumexp_along(x.flat(), x.shape[dims[0]], inner),
+            _shape(x, dims, keepdim),
+            x.dtype,
+        )
+    else:
 
-    made, dims = _reduce(x, dim, keepdim, one, x.dtype)
+        def one(row: array) -> float:
+            return _kernels.logsumexp_along(row, len(row), 1)[0]
+
+        made, dims = _reduce(x, dim, keepdim, one, x.dtype)
 
     def back(g: Tensor) -> tuple[Tensor]:
         return (_wide(g, x, dims, keepdim) * (x - _wide(made, x, dims, keepdim)).exp(),)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat as repeat_
 from typing import Any
 
-from torch import _state
+from torch import _kernels, _state
 from torch._autograd import record
 from torch._dtypes import dtype, keep, promote_types
 from torch._tensor import Tensor, contiguous_strides, new, view_of
@@ -64,6 +64,12 @@ def stretched(flat: array, shape: Sequence[int], to: Sequence[int]) -> array:
         return flat
     if len(flat) == 1:
         return flat * math.prod(to)
+    if _kernels.has("strided"):
+        steps = contiguous_strides(shape)
+        steps = tuple(
+            0 if size != new else step for size, new, step in zip(shape, to, steps, strict=True)
+        )
+        return _kernels.strided(flat, to, steps, 0)
     inner, at = 1, len(to) - 1
     while at >= 0:
         if shape[at] == to[at]:

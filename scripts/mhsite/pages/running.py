@@ -33,6 +33,7 @@ from mhattn.lessons.files import cache_folder, located
 from mhsite import words
 from mhsite.pages import fragments, navigation
 from mhsite.pages.page import Page, read
+from mhsite.pages.runs import published
 from mhsite.stories import keys, meaning
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT
 
@@ -50,6 +51,7 @@ MORE = ("by-hand.md", "questions.md")  # pages whose cells run, beside the road 
 STANDS_IN = "show/plots.py"  # of the package: what needs NumPy has a twin in docs/page
 PLACE = re.compile(r"^COLORS = HEAD_COLORS = NEGATIVE = None.*\n", re.M)
 CONSTANTS = {"COLORS", "HEAD_COLORS", "NEGATIVE"}
+DATA = "mhattn/lessons/data"  # where the package looks for a chapter's files
 LARGEST = 200_000  # bytes of a file of data that travels with the modules
 NOTICE = """Pyodide {version}, https://pyodide.org: CPython for the browser, in WebAssembly.
 Mozilla Public License 2.0, https://www.mozilla.org/MPL/2.0/; Python itself: PSF License.
@@ -164,7 +166,7 @@ def files(language: str) -> dict[str, str | bytes | Path]:
     about = {name: up + place for name, place in names.items()}
     raw = [(folder / name).stat().st_size for name in SHOWN]
     about |= {"bytes": sum(_sizes(folder)) + len(zipped), "whole": sum(raw) + len(zipped)}
-    about |= {"language": language}
+    about |= {"language": language, "late": _late()}
     found: dict[str, str | bytes | Path] = {
         "assets/run-files.js": f"export const files = {json.dumps(about)}\n"
     }
@@ -201,10 +203,10 @@ def _contents() -> dict[str, bytes]:
     found = {p.relative_to(HERE).as_posix(): p.read_bytes() for p in HERE.rglob("*.py")}
     twin = found.pop("plots.py").decode()
     package, home = keys.package(), ROOT / "mhattn"
-    imports, data = set(), set()
+    imports = set()
     for story in _stories():
         imports |= set(meaning.of_story(story).imports)
-        data |= set(keys.data_of(story.read_text(encoding="utf-8")))
+    data = _data()
     reached = [f"{name.replace('.', '/')}.py" for name in keys.reached(imports, package)]
     rooms = {path.parent for path in map(home.joinpath, reached)} | {home}
     reached.append("lessons/files.py")  # which keys don't follow: it only finds files
@@ -215,15 +217,29 @@ def _contents() -> dict[str, bytes]:
                 found[f"mhattn/{beside.relative_to(home).as_posix()}"] = beside.read_bytes()
     constants = _constants((home / STANDS_IN).read_text(encoding="utf-8"))
     found[f"mhattn/{STANDS_IN}"] = PLACE.sub(lambda _: constants, twin).encode()
-    for path in data:
-        if path.is_file() and path.stat().st_size <= LARGEST:
-            found[f"mhattn/lessons/data/{path.relative_to(located('')).as_posix()}"] = (
-                path.read_bytes()
-            )
+    for name, path in data.items():
+        if path.stat().st_size <= LARGEST:
+            found[f"{DATA}/{name}"] = path.read_bytes()
     for language in LANGUAGES:
         said = words.of(language, "python.mistakes")
         found[f"mistakes.{language}.json"] = json.dumps(said, ensure_ascii=False).encode()
     return found
+
+
+def _data() -> dict[str, Path]:
+    """The data that these stories read, in either language, under their names."""
+    told = [
+        path for story in _stories() for path in (story, *story.parent.glob(f"{story.stem}.zh.*"))
+    ]
+    paths = {path for each in told for path in keys.data_of(each.read_text(encoding="utf-8"))}
+    return {path.relative_to(located("")).as_posix(): path for path in sorted(paths)}
+
+
+def _late() -> dict[str, str]:
+    """What is loaded once a cell opens it: its place, and its address from the assets."""
+    served = published()
+    large = [name for name, path in _data().items() if path.stat().st_size > LARGEST]
+    return {f"{DATA}/{name}": f"../data/{name}" for name in large if f"data/{name}" in served}
 
 
 def _doors(rooms: set[Path]) -> list[Path]:

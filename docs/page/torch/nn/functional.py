@@ -4,7 +4,7 @@ import math
 from array import array
 from typing import Any
 
-from torch import _products, _random, _reductions, _shapes, _state
+from torch import _kernels, _products, _random, _reductions, _shapes, _state
 from torch._autograd import record
 from torch._dtypes import BOOL, INT64
 from torch._elementwise import unary, where
@@ -121,16 +121,7 @@ def layer_norm(
             f"{', '.join(map(str, shape))}], but got input of size{list(input.shape)}"
         )
     m = math.prod(shape)
-    flat = input.flat()
-    normed: list[float] = []
-    scales: list[float] = []
-    for at in range(0, len(flat), m):
-        row = flat[at : at + m]
-        middle = sum(row) / m
-        off = [x - middle for x in row]
-        scale = 1 / math.sqrt(sum([x * x for x in off]) / m + eps)
-        scales.append(scale)
-        normed += [x * scale for x in off]
+    normed, scales = _kernels.norm_rows(input.flat(), m, eps)
     lead = input.shape[: input.ndim - len(shape)]
     kept = new(normed, input.shape, input.dtype)
     spread = new(scales, (*lead, *(1 for _ in shape)), input.dtype)

@@ -1,0 +1,131 @@
+"""The tasks of the pages whose cells run where they are read: the page's field judges every answer
+as torch does.
+
+Two processes judge the same answers with `runner.Session`: in one the stand-in is torch, in the
+other torch itself. The page's solution and each ``right…`` of ``tasks`` pass, each ``wrong…`` is
+refused, as is what `attacks` makes of the solution; both tell the reader the same words.
+"""
+
+import ast
+import functools
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import exercises
+import pytest
+from cases import every
+from drawn import drawn
+from mhsite import words
+from mhsite.pages import running, your_turn
+from mhsite.pages.page import page_paths, read
+from mhsite.stories import fingerprints
+from mhsite.stories.source import DOCS, ROOT
+
+PROGRAM = Path(__file__).with_name("page_tasks.py")
+ATTACKS = ("empty", "scaled")
+DIGITS = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+
+
+def fields():
+    """The tasks of the pages whose cells run."""
+    return [task for task in exercises.tasks() if page_of(task) in running._names()]
+
+
+def page_of(task):
+    return f"labs/{task.page}.md" if task.in_lab else f"{task.page}.md"
+
+
+@functools.cache
+def page_in(language, name):
+    """The cells of a page, and of each field how many stand above it, and its call."""
+    page = read(DOCS / language / name)
+    cells, found = [], {}
+    turns = your_turn.cells(page)
+
+    def walk(blocks):
+        for block in blocks:
+            if block.kind == "include":
+                shown = [block.section.code]  # a lab's section is one cell
+                if block.section.path.suffix == ".pycon":
+                    shown = [cell.code for cell in block.section.cells]
+                cells.extend(code.rstrip() for code in shown)
+                first.append(block.value)
+            elif block.line in turns and block.value == "details":
+                call = turns[block.line].split("\n\n\n")[-1].removeprefix("# ")
+                found[first[-1]] = len(cells), call
+                walk(block.blocks)
+            else:
+                walk(block.blocks)
+
+    first = []
+    walk(page.blocks)
+    return cells, found
+
+
+def parts_of(task, language):
+    """The solution of a task without its calls, and the name that its test is handed."""
+    shown = [exercises.shown_section(each, language) for each in task.references[1:]]
+    body = ast.parse("".join(each.code for each in shown)).body
+    kept = [node for node in body if not isinstance(node, ast.Expr)]
+    return "\n\n".join(map(ast.unparse, kept)), ast.unparse(task.call.args[0])
+
+
+class Renamed(ast.NodeTransformer):
+    """What the page's own solution is called beside an answer of the same name."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def visit_Name(self, node):
+        return ast.Name(f"own_{node.id}", node.ctx) if node.id == self.name else node
+
+
+def answers(task, language):
+    """What a reader writes into the field, by the name of the candidate."""
+    solution, name = parts_of(task, language)
+    own = f"{solution}\n\nown_{name} = {name}\n\n"
+    given = set(exercises.bound(solution))
+    written = ast.parse(task.candidates).body
+    imports = [node for node in written if isinstance(node, ast.Import | ast.ImportFrom)]
+    modules = {module for node in imports for module in fingerprints._bound(node)}
+    bindings = "\n".join(ast.unparse(exercises.as_binding(node, modules)) for node in written)
+    found = {"solution": solution}
+    for candidate in task.names:
+        body = fingerprints.needed(bindings, candidate)
+        read = {n.id for node in body for n in ast.walk(node) if isinstance(n, ast.Name)}
+        code = "\n\n".join(ast.unparse(Renamed(name).visit(ast.parse(ast.unparse(n)))) for n in body)
+        found[candidate] = (own if read & given else "") + f"{code}\n\n{name} = {candidate}"
+    is_called = isinstance(ast.parse(solution).body[-1], exercises.DEFINED) or any(
+        isinstance(node, exercises.DEFINED) and node.name == name for node in ast.parse(solution).body
+    )
+    for attack in ATTACKS:
+        found[attack] = (
+            f"import attacks\n\n{solution}\n\n{name} = attacks.changed({name}, attacks.noted(attacks.{attack}))"
+        )
+    if is_called:
+        found["missing"] = f"def {name}(*_, **__):\n    return None"
+        found["clearing"] = f"import attacks\n\n{solution}\n\n{name} = attacks.clearing({name})"
+        found["after"] = solution  # nothing stays of what was cleared
+    return found
+
+
+def job(tasks, language):
+    """One page, with some of its tasks."""
+    (name,) = {page_of(task) for task in tasks}
+    cells, found = page_in(language, name)
+    return {
+        "said": words.of(language, "python.mistakes"),
+        "cells": cells,
+        "tasks": [
+            {
+                "name": task.name,
+                "above": found[task.references[0]][0],
+                "call": found[task.references[0]][1],
+                "answers": answers(task, language),
+            }
+            for task in tasks
+        ],
+    }

@@ -37,7 +37,7 @@ def answered(session, cells, call, answer):
     signal.alarm(page_cells.SECONDS)
     try:
         sources, failed = [*cells, f"{answer}\n{call}"], []
-        for number in session.plan(sources, len(cells))[:-1]:
+        for number in session.plan(sources, len(cells), False)[:-1]:
             result = session.run(number, sources[number], sources[number])
             if result["error"]:
                 failed.append([number, result["error"]["type"], result["error"]["message"]])

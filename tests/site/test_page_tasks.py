@@ -100,9 +100,8 @@ def answers(task, language):
         found[candidate] = (own if read & given else "") + f"{code}\n\n{name} = {candidate}"
     functions = [n.name for n in ast.parse(solution).body if isinstance(n, exercises.DEFINED)]
     for attack in ATTACKS:
-        found[attack] = (
-            f"import attacks\n\n{solution}\n\n{name} = attacks.changed({name}, attacks.noted(attacks.{attack}))"
-        )
+        changed = f"attacks.changed({name}, attacks.noted(attacks.{attack}))"
+        found[attack] = f"import attacks\n\n{solution}\n\n{name} = {changed}"
     if name in functions:
         found["missing"] = f"def {name}(*_, **__):\n    return None"
         found["clearing"] = f"import attacks\n\n{solution}\n\n{name} = attacks.clearing({name})"

@@ -252,7 +252,7 @@ class Task {
     const above = cells.filter(({ pre }) => pre.compareDocumentPosition(this.turn) & Node.DOCUMENT_POSITION_FOLLOWING)
     return alone(this.panel, async () => {
       const sources = [...above.map(cell => cell.code), `${this.editor.value}\n${this.call}`]
-      const first = (await python.ask("plan", sources, above.length)).slice(0, -1).map(i => cells[i])
+      const first = (await python.ask("plan", sources, above.length, false)).slice(0, -1).map(i => cells[i])
       for (const [i, cell] of first.entries()) {
         this.panel.say(filled(words.above, { number: i + 1, count: first.length }))
         const answer = await python.ask("run", cell.index, cell.code, cell.own)

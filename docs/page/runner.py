@@ -50,12 +50,13 @@ class Session:
         self.keeps = True
         _seed(self.seeds)
 
-    def plan(self, sources, wanted):
+    def plan(self, sources, wanted, draws=True):
         """Go back to the state that a cell needs, and say which cells have to run, it as the last.
 
-        Of those above, it needs what `needs` says; what ran as it is now stays as it is.
+        Of those above, it needs what `needs` says; what ran as it is now stays as it is. An answer
+        that is judged goes on from any random numbers: not ``draws``.
         """
-        wants = [*needs.needed(sources, wanted), wanted]
+        wants = [*needs.needed(sources, wanted, draws), wanted]
         kept = 0
         for number, source in self.ran:
             if number >= wanted or source != sources[number]:

@@ -207,7 +207,8 @@ def register():
 
     def softmax_rows(a, m):
         x = np.frombuffer(a, a.typecode).reshape(-1, m).astype("d")
-        powers = np.exp(x - x.max(-1, keepdims=True))
+        with np.errstate(invalid="ignore"):  # a row that sees nothing is nan, as in torch
+            powers = np.exp(x - x.max(-1, keepdims=True))
         return array(
             a.typecode, (powers / powers.sum(-1, keepdims=True)).astype(a.typecode).tobytes()
         )
@@ -266,9 +267,8 @@ def register():
         _kernels.register(kernel.__name__, kernel)
 
 
-def main():
-    """Lists of cells, one a line, each in names of its own."""
-    real, fast = "--real" in sys.argv, "--fast" in sys.argv
+def prepare(*, real, fast):
+    """What a page has: the stand-in first in the path, drawing that is forgotten; no NumPy."""
     if fast:
         import numpy  # noqa: F401  before the finder says that there is none
     own = [] if real else [str(PAGE)]
@@ -282,6 +282,11 @@ def main():
     if fast:
         register()
     signal.signal(signal.SIGALRM, stop)
+
+
+def main():
+    """Lists of cells, one a line, each in names of its own."""
+    prepare(real="--real" in sys.argv, fast="--fast" in sys.argv)
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), file=sys.__stdout__, flush=True)
 

@@ -279,7 +279,7 @@ def test_a_cell_that_was_left_out_runs_in_its_place(session):
 
 
 def test_an_answer_is_judged_and_leaves_no_trace(session):
-    run_all(session, [TEST, "def double(x):\n    return x + x"], 1)
+    run_all(session, [TEST, "def double(x):\n    return x + x", "test(double)"], 2)
     wrong = session.judge("def double(x):\n    return x + 1", "test(double)", ["test"])
     assert (wrong["passed"], wrong["error"]["message"]) == (False, "double(5) is off by -4")
     right = session.judge("def double(x):\n    return 2 * x", "test(double)", ["test"])

@@ -54,7 +54,8 @@ def chart(devices: list[dict], headings: list[str], language: str, say: Say) -> 
     size = f'viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" data-search-exclude>'
     axis = words.of(language, "measured.logarithmic", heading=heading)
     about = f"<figcaption>{escape(axis)}</figcaption>"
-    return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
+    drawn = "".join(lines)
+    return f'<figure class="mh-drawn">{start}{size}{drawn}</svg>{about}</figure>'
 
 
 def columns(measured: dict, headings: list[str], language: str, say: Say) -> str:
@@ -98,7 +99,8 @@ def columns(measured: dict, headings: list[str], language: str, say: Say) -> str
     width, height = COLUMNS, bottom + ROW
     size = f'viewBox="0 0 {width} {height}" width="{width}" data-search-exclude>'
     about = f"<figcaption>{escape(said)}</figcaption>"
-    return f"<figure>{start}{size}{''.join(lines)}</svg>{about}</figure>"
+    drawn = "".join(lines)
+    return f'<figure class="mh-drawn">{start}{size}{drawn}</svg>{about}</figure>'
 
 
 def _fine_ticks(axis: _Axis) -> list[float]:

@@ -15,6 +15,7 @@ from test_site import address
 
 PAGES = [*navigation.road("en"), "by-hand.md", "questions.md"]
 PLAIN = ["why-attention.md", "masks.md"]
+TRAINS = "build-and-train.md"  # several times 200 to 300 steps: minutes in a page
 COLD = 90_000  # milliseconds that a loaded machine may take to load Python
 TRAINING = 240_000  # that it may take for 300 steps of the road's training
 
@@ -525,9 +526,14 @@ def test_every_cell_prints_in_the_page_what_the_page_shows(quiet, name, language
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", [name for name in PAGES if name not in PLAIN])
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in (*PLAIN, TRAINS)])
 def test_every_cell_of_the_other_pages_prints_what_the_page_shows(quiet, name, language):
     cells_print(quiet, name, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_cell_of_the_page_that_trains_prints_what_it_shows(quiet, language):
+    cells_print(quiet, TRAINS, language)
 
 
 # Cells that print something else in the page: of each page, the first line of the cell, and why.

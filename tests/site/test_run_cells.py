@@ -215,6 +215,7 @@ def test_what_a_cell_needs_is_enough(runner, name, tmp_path, monkeypatch):
 DRAWING = ["attention.md", "multi-head.md", "shapes.md", "questions.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWING)
 def test_who_draws_random_numbers_is_known(runner, name, tmp_path, monkeypatch):
     """Or a cell would be left out whose draws the next ones go on from."""
@@ -525,12 +526,14 @@ def test_every_cell_prints_in_the_page_what_the_page_shows(quiet, name, language
     cells_print(quiet, name, language)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in (*PLAIN, TRAINS)])
 def test_every_cell_of_the_other_pages_prints_what_the_page_shows(quiet, name, language):
     cells_print(quiet, name, language)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_cell_of_the_page_that_trains_prints_what_it_shows(quiet, language):
     cells_print(quiet, TRAINS, language)

@@ -27,7 +27,8 @@ def html(value: str, language: str, address: Callable[[str], str]) -> str:
     """What ``<!-- museum SIGHT -->`` becomes; of ``others``, a table, and of ``given``, code."""
     what = value.partition(" ")[2]
     if what == "given":
-        return f"<pre><code>{escape(exhibits.given(), quote=False)}</code></pre>"
+        sheet = f'<link rel="stylesheet" href="{address("assets/museum.css")}">'
+        return f"{sheet}<pre><code>{escape(exhibits.given(), quote=False)}</code></pre>"
     if what == "others":
         return _others(language, address)
     found = traps(language)

@@ -95,13 +95,11 @@ def roles(call: Call) -> tuple[list[str], list[str]]:
         raise Skip("no tokens are among its arguments")
     first = next(iter(floats.values()))
     parts = {n: v for n, v in floats.items() if n.startswith(("query_", "key_", "value_"))}
-    if wide := [name for name, part in parts.items() if part.shape[-1] != first.shape[-1]]:
-        raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
     same = (n for n, v in floats.items() if v.shape == first.shape)
     tokens = [n for n in same if n in parts or torch.equal(floats[n], first)]
     memories = ("key", "value", "memory", "context", "kv", "inputs", *MEMORIES)
     found = [n for n in floats if (n in memories or n.startswith("cross_")) and n not in tokens]
-    if wide := [n for n in found if floats[n].shape[-1] != first.shape[-1]]:
+    if wide := [n for n in (*parts, *found) if floats[n].shape[-1] != first.shape[-1]]:
         raise Skip(f"its {wide[0]} has another width than its {next(iter(floats))}")
     return tokens, found
 

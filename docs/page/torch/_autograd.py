@@ -148,6 +148,12 @@ def _forget(outputs: Sequence[Tensor]) -> None:
             node.back = None  # type: ignore[assignment]
 
 
+def _given(grads: Any, outputs: Sequence[Tensor]) -> list[Any]:
+    """A gradient for each output; None where none was given."""
+    found = [grads] if grads is None or isinstance(grads, Tensor) else list(grads)
+    return found if len(found) == len(outputs) else [None] * len(outputs)
+
+
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -156,13 +162,7 @@ def backward(
 ) -> None:
     """Add to each leaf's `grad` what it gets."""
     outputs = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-    grads = (
-        [grad_tensors]
-        if grad_tensors is None or isinstance(grad_tensors, Tensor)
-        else list(grad_tensors)
-    )
-    grads = grads if len(grads) == len(outputs) else [None] * len(outputs)
-    found = _run(outputs, grads, create_graph)
+    found = _run(outputs, _given(grad_tensors, outputs), create_graph)
     for node in _order([_edge(output) for output in outputs]):
         if not isinstance(node, Node) and id(node) in found:
             part = found[id(node)]
@@ -189,13 +189,7 @@ def grad(
     """The gradients of outputs by inputs."""
     outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    given = (
-        [grad_outputs]
-        if grad_outputs is None or isinstance(grad_outputs, Tensor)
-        else list(grad_outputs)
-    )
-    given = given if len(given) == len(outputs) else [None] * len(outputs)
-    found = _run(outputs, given, create_graph)
+    found = _run(outputs, _given(grad_outputs, outputs), create_graph)
     results = []
     for each in inputs:
         edge = _edge(each)

@@ -191,8 +191,6 @@ def std(
     *,
     correction: Any = None,
 ) -> Tensor:
-    if isinstance(dim, bool):
-        dim, unbiased = None, dim
     spread = var(x, dim, unbiased, keepdim, correction=correction)
     made = unary("sqrt", spread.detach())
 

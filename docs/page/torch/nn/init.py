@@ -69,6 +69,12 @@ def calculate_gain(nonlinearity: str, param: Any = None) -> float:
     return {"relu": math.sqrt(2.0), "tanh": 5.0 / 3, "selu": 0.75}.get(nonlinearity, 1.0)
 
 
+def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    """The standard deviation of both forms."""
+    fan = _fans(tensor)[0 if mode == "fan_in" else 1]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)
+
+
 def kaiming_uniform_(
     tensor: Tensor,
     a: float = 0,
@@ -76,8 +82,7 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    fan = _fans(tensor)[0 if mode == "fan_in" else 1]
-    bound = math.sqrt(3.0) * (calculate_gain(nonlinearity, a) / math.sqrt(fan))
+    bound = math.sqrt(3.0) * _kaiming(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
 
 
@@ -88,8 +93,7 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Any = None,
 ) -> Tensor:
-    fan = _fans(tensor)[0 if mode == "fan_in" else 1]
-    return normal_(tensor, 0, calculate_gain(nonlinearity, a) / math.sqrt(fan), generator)
+    return normal_(tensor, 0, _kaiming(tensor, a, mode, nonlinearity), generator)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:

@@ -5,19 +5,14 @@ The site's calculator counts the same in JavaScript, docs/assets/costs.js, which
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mhattn.costs import integers as check
-from mhattn.costs.layer_sizes import mlp_weights, mlps_met
+from mhattn.costs.hardware import Accelerator
+from mhattn.costs.kind_costs import KindCost
+from mhattn.costs.layer_sizes import MlpSizes, mlp_weights, mlps_met
 from mhattn.costs.model_costs import visible_pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from mhattn.costs.hardware import Accelerator
-    from mhattn.costs.kind_costs import KindCost
-    from mhattn.costs.layer_sizes import MlpSizes
 
 __all__ = ["ServingCost", "serving_cost"]
 

@@ -31,7 +31,7 @@ FLAGS = (
 # Whose tests wait for the build.
 BEHIND = {"site", "zensical_site", "story_run", "result_of"}
 
-collect_ignore = ["tasks"]  # solutions, which test_solutions.py reads
+collect_ignore = ["tasks", "page_kernels.py"]  # what test_solutions.py and test_run_kernels.py run
 
 
 @pytest.fixture(scope="session")

@@ -44,21 +44,16 @@ def rows_of(x: Tensor, dims: Sequence[int]) -> tuple[list[array], int]:
     """The numbers that are to become one, for each result in turn."""
     flat = x.flat()
     m = math.prod(x.shape[d] for d in dims)
-    last = list(range(x.ndim - len(dims), x.ndim))
-    if sorted(dims) == last:
-        return [flat[i : i + m] for i in range(0, len(flat), m)] if m else [flat] * math.prod(
-            x.shape[d] for d in range(x.ndim) if d not in dims
-        ), m
+    if not flat:  # as many rows without numbers as there are results
+        return [flat] * math.prod(s for d, s in enumerate(x.shape) if d not in dims), m
+    if sorted(dims) == list(range(x.ndim - len(dims), x.ndim)):
+        return [flat[i : i + m] for i in range(0, len(flat), m)], m
     if len(dims) == 1:
         inner = math.prod(x.shape[dims[0] + 1 :])
         found: list[array] = []
         for o in range(0, len(flat), m * inner):
             block = flat[o : o + m * inner]
             found += [block[j::inner] for j in range(inner)]
-        if not flat:
-            found = [flat] * (
-                x.numel() or math.prod(s for d, s in enumerate(x.shape) if d not in dims)
-            )
         return found, m
     rest = [d for d in range(x.ndim) if d not in dims]
     return rows_of(permute(x.detach(), [*rest, *dims]), range(len(rest), x.ndim))
@@ -235,11 +230,24 @@ def _nan(row: Any) -> bool:
     return total != total and any(number != number for number in row)
 
 
-def amax(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False) -> Tensor:
-    if not x.numel():
-        raise IndexError(
-            f"{'amin' if least else 'amax'}(): Expected reduction dim to have non-zero size."
-        )
+def _refuse_none(name: str, x: Tensor, dim: Any) -> None:
+    """Of no numbers none is the largest: the errors of torch."""
+    if x.numel():
+        return
+    if dim is None or dim == ():
+        wanted = f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
+        if name.startswith("arg"):
+            raise IndexError(wanted)
+        raise RuntimeError(f"{wanted} Specify the reduction dim with the 'dim' argument.")
+    for each in dims_of(dim, x.ndim):
+        if not x.shape[each]:
+            raise IndexError(f"{name}(): Expected reduction dim {each} to have non-zero size.")
+
+
+def amax(
+    x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False, name: str = ""
+) -> Tensor:
+    _refuse_none(name or ("amin" if least else "amax"), x, dim)
     made, dims = _reduce(x, dim, keepdim, _least if least else _largest, x.dtype)
 
     def back(g: Tensor) -> tuple[Tensor]:
@@ -266,10 +274,11 @@ def max_(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False)
     if isinstance(dim, Tensor):
         return binary("minimum" if least else "maximum", x, dim)
     if dim is None:
-        made = amax(x, None, False, least)
+        made = amax(x, None, False, least, "min" if least else "max")
         if made._node is not None:
             made._node._name = "MinBackward1" if least else "MaxBackward1"
         return made
+    _refuse_none("min" if least else "max", x, dim)
     where_ = argmax(x, dim, True, least)
     values = gather(x, dim, where_)
     if not keepdim:
@@ -283,11 +292,7 @@ def min_(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 
 def argmax(x: Tensor, dim: Any = None, keepdim: bool = False, least: bool = False) -> Tensor:
     best = _least if least else _largest
-    if not x.numel():
-        raise IndexError(
-            "argmax(): Expected reduction dim to be specified for input.numel() == 0. Specify "
-            "the reduction dim"
-        )
+    _refuse_none("argmin" if least else "argmax", x, dim)
     return _reduce(x, dim, keepdim, lambda row: _place(row, best(row)), INT64)[0]
 
 

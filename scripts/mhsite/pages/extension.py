@@ -57,6 +57,7 @@ class SiteExtension(Extension):
     def extendMarkdown(self, md: Markdown) -> None:
         pages = _Pages(md, **self.getConfigs())
         md.preprocessors.register(pages, "mhsite", 29)  # lines are clean, nothing is read yet
+        md.block_level_elements.append("link")  # a widget's style sheet stands in no paragraph
         md.postprocessors.register(_Reference(md, pages), "mhsite", -10)  # all HTML is there
 
 

@@ -79,7 +79,7 @@ def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
     unscripted = words.of(language, "page.no_script") + still
     there = calculator.html(language) if name == "calculator" else unscripted
     place = f'<div class="mh-widget" data-widget="{name}"{wish}>{there}</div>'
-    return place + script(name, address)
+    return sheet(name, address) + place + script(name, address)
 
 
 def _still(target: str, language: str, address: Callable[[str], str]) -> str:
@@ -95,12 +95,18 @@ def script(name: str, address: Callable[[str], str]) -> str:
     return f'<script type="module" src="{address(f"assets/{name}.js")}"></script>'
 
 
+def sheet(name: str, address: Callable[[str], str]) -> str:
+    """What NAME.js looks like, where that is no other page's: it weighs on its own page alone."""
+    file = f"assets/{name}.css"
+    there = (DOCS / file).is_file()
+    return f'<link rel="stylesheet" href="{address(file)}">' if there else ""
+
+
 def models_region(language: str, address: Callable[[str], str]) -> tuple[str, str]:
     """What the table of known models stands between: it scrolls by itself."""
-    sheet = f'<link rel="stylesheet" href="{address("assets/known-models.css")}">'
     name = words.of(language, "models.title")
     region = f'<div class="mh-models" role="region" tabindex="0" aria-label="{name}">'
-    return region + sheet, "</div>" + script("known-models", address)
+    return region + sheet("known-models", address), "</div>" + script("known-models", address)
 
 
 def led_on(page: Page, address: Callable[[str], str]) -> str:

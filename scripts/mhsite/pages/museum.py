@@ -27,8 +27,8 @@ def html(value: str, language: str, address: Callable[[str], str]) -> str:
     """What ``<!-- museum SIGHT -->`` becomes; of ``others``, a table, and of ``given``, code."""
     what = value.partition(" ")[2]
     if what == "given":
-        sheet = f'<link rel="stylesheet" href="{address("assets/museum.css")}">'
-        return f"{sheet}<pre><code>{escape(exhibits.given(), quote=False)}</code></pre>"
+        code = f"<pre><code>{escape(exhibits.given(), quote=False)}</code></pre>"
+        return fragments.sheet("museum", address) + code
     if what == "others":
         return _others(language, address)
     found = traps(language)

@@ -67,8 +67,7 @@ def runs(page: Page) -> bool:
 
 def script(address: Callable[[str], str]) -> str:
     """The script that puts the keys there, and what they look like: of no other page."""
-    sheet = f'<link rel="stylesheet" href="{address("assets/run.css")}">'
-    return sheet + fragments.script("run", address)
+    return fragments.sheet("run", address) + fragments.script("run", address)
 
 
 def field(stub: str) -> str:

@@ -55,7 +55,10 @@ DEFINES = ast.FunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom
 SEEDS = ("torch.manual_seed(", "_ = torch.manual_seed(")
 
 
-@functools.lru_cache(maxsize=1024)
+KEPT = functools.lru_cache(maxsize=1 << 16)  # trees are kept: what is asked of a statement is too
+
+
+@KEPT
 def needed(text: str, name: str, on_gpu: bool = True, seeds: bool = False) -> Sequence[ast.stmt]:
     """The statements of a file that a name needs, in the order of the file.
 
@@ -88,11 +91,11 @@ def needed(text: str, name: str, on_gpu: bool = True, seeds: bool = False) -> Se
             left += [(other, index) for other in read if on_gpu or not other.endswith(ON_GPU)]
     last = max(needed_places)
     # Nobody asks for `torch.set_default_dtype` by a name, and yet it changes what follows it.
-    sets = {i for i, node in enumerate(body[:last]) if ast.unparse(node).startswith(SETS)}
+    sets = {i for i, node in enumerate(body[:last]) if _code(node).startswith(SETS)}
     if seeds:  # a definition draws nothing before it is called
         drawing = (i for i in needed_places if not isinstance(body[i], DEFINES))
         before = body[: max(drawing, default=0)]
-        sets |= {i for i, node in enumerate(before) if ast.unparse(node).startswith(SEEDS)}
+        sets |= {i for i, node in enumerate(before) if _code(node).startswith(SEEDS)}
     return [body[index] for index in sorted(needed_places | sets)]
 
 
@@ -120,7 +123,7 @@ def _follow(
     for number, node in enumerate(statements):
         if not isinstance(node, ast.Import | ast.ImportFrom):
             # Several names may need the same statement: it is noted once, under what it binds.
-            names = set() if ast.unparse(node).startswith(SEEDS) else _bound(node)
+            names = set() if _code(node).startswith(SEEDS) else _bound(node)
             what = " ".join(sorted(names)) or f"statement {number}"
             parts[module, what] = _without_docstrings(node)
     used = {attribute for node in statements for attribute in _attributes(node)}
@@ -186,7 +189,7 @@ def _imported(node: ast.stmt) -> list[tuple[tuple[str, ...], str]]:
     return []
 
 
-@functools.lru_cache(maxsize=16384)  # asked of each statement of a file for each name of it
+@KEPT  # asked of each statement of a file for each name of it
 def _bound(node: ast.stmt) -> set[str]:
     """The names that a statement binds at the top level."""
     if isinstance(node, ast.Import | ast.ImportFrom):
@@ -197,29 +200,30 @@ def _bound(node: ast.stmt) -> set[str]:
     return {name.id for name in names if isinstance(name.ctx, ast.Store)}
 
 
-@functools.lru_cache(maxsize=16384)
+@KEPT
 def _read(node: ast.stmt) -> set[str]:
     """The names of the top level that a statement reads, also within what it defines."""
     names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
     changed = {node.target.id} if _adds_to_a_name(node) else set()
     read = {name.id for name in names if isinstance(name.ctx, ast.Load)}
-    return read & (free_names(ast.unparse(node)) | _bound(node)) | changed
+    return read & (free_names(_code(node)) | _bound(node)) | changed
 
 
 def _adds_to_a_name(node: ast.stmt) -> bool:
     return isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
 
 
+@KEPT
 def _attributes(node: ast.stmt) -> set[tuple[str, str]]:
     """Of each name with a dot behind it, the name and what stands behind the dot."""
     dots = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
     return {(dot.value.id, dot.attr) for dot in dots if isinstance(dot.value, ast.Name)}
 
 
-@functools.lru_cache(maxsize=4096)
+@KEPT
 def _without_docstrings(node: ast.stmt) -> str:
     """The tree of a statement as text, the same on every Python from 3.11 on."""
-    return dump(_DocstringsOut().visit(ast.parse(ast.unparse(node))))
+    return dump(_DocstringsOut().visit(ast.parse(_code(node))))
 
 
 class _DocstringsOut(ast.NodeTransformer):
@@ -228,6 +232,11 @@ class _DocstringsOut(ast.NodeTransformer):
         return ast.Pass() if is_text else node
 
 
-@functools.lru_cache(maxsize=64)
+@KEPT
+def _code(node: ast.stmt) -> str:
+    return ast.unparse(node)
+
+
+@KEPT
 def _parsed(text: str) -> ast.Module:
     return ast.parse(text)

@@ -108,7 +108,25 @@ class Package:
 
 
 def package(root: Path = ROOT) -> Package:
-    """The package as it is now."""
+    """The package as it is now; read anew where a file has changed."""
+    runner = [root / "scripts" / "mhsite" / "stories" / f"{name}.py" for name in RUNNER]
+    files = [*(root / "mhattn").rglob("*.*"), *filter(Path.is_file, runner)]
+    stats = sorted((str(path), about.st_mtime_ns, about.st_size) for path, about in _stats(files))
+    if root not in _packages or _packages[root][0] != stats:
+        _packages[root] = stats, _package(root)
+    return _packages[root][1]
+
+
+_packages: dict[Path, tuple[list, Package]] = {}
+
+
+def _stats(files: Iterable[Path]) -> Iterable[tuple[Path, os.stat_result]]:
+    for path in files:
+        if "__pycache__" not in path.parts:
+            yield path, path.stat()
+
+
+def _package(root: Path) -> Package:
     home, texts, doors, meanings = root / "mhattn", {}, {}, {}
     for path in sorted(home.rglob("*.py")):
         *room, module = path.relative_to(home).with_suffix("").parts

@@ -133,6 +133,7 @@ export class Model {
     if (from) this.taken(run, base, from)
     let x = from ? run.streams[from].slice(0, n * this.width) : this.embedded(run.tokens.slice(first))
     for (let layer = from; layer < this.layers; layer++) {
+      edit?.stream(layer, x, first, n)
       run.streams[layer].set(x, first * this.width)
       this.attend(run, layer, x, first, n, edit)
       this.add(run, layer, x, first, n, edit)
@@ -225,7 +226,10 @@ export class Model {
 
 /** What is done to a run: heads and MLPs are cut to zero or to the mean of the text's tokens, or taken from another run. */
 export class Edit {
-  /** @param cut `[{ layer, head }]`, or `{ layer, mlp: true }`; with `as`: "zero", "mean", or a run of as many tokens. */
+  /**
+   * @param cut `[{ layer, head }]`, `{ layer, mlp: true }`, or, before a layer, `{ layer, stream: position }`; with `as`:
+   * "zero", "mean", or a run of as many tokens.
+   */
   constructor(cut) {
     this.cut = cut
   }
@@ -234,8 +238,16 @@ export class Edit {
     return Math.min(...this.cut.map(({ layer }) => layer))
   }
 
+  stream(layer, x, first, n) {
+    for (const { layer: at, stream: i, as } of this.cut)
+      if (at === layer && first <= i && i < first + n) {
+        const width = x.length / n
+        x.set(as.streams[layer].subarray(i * width, (i + 1) * width), (i - first) * width)
+      }
+  }
+
   heads(layer, run, first, n) {
-    for (const each of this.cut) if (each.layer === layer && !each.mlp) this.put("heads", each, run, first, n, each.head)
+    for (const each of this.cut) if (each.layer === layer && each.head !== undefined) this.put("heads", each, run, first, n, each.head)
   }
 
   mlps(layer, run, first, n) {

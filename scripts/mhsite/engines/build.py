@@ -17,6 +17,7 @@ from mhsite.pages import (
     formulas,
     fragments,
     measured,
+    model_parts,
     navigation,
     notices,
     release,
@@ -99,7 +100,8 @@ def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> File
     found["assets/known-sizes.js"] = calculator.known_sizes()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
-    found |= measured.published() | runs.published() | running.files(language)
+    found |= measured.published() | runs.published()
+    found |= running.files(language) | model_parts.files(language)
     found["assets/katex/katex.min.css"] = formulas.stylesheet()
     for name, font in formulas.fonts(whole=whole_fonts).items():
         found[f"assets/katex/fonts/{name}"] = font

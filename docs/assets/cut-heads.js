@@ -12,6 +12,7 @@ const ABOUT = new URL("../data/cut-heads/about.json", import.meta.url)
 const SHOWN = 6  // next tokens that have a bar
 const LOT = 5  // heads of a preset
 const MB = 1e6
+const MEMORY = 700  // MB that the page may take: a test measures them
 const signed = x => (x >= 0 ? "+" : "−") + two(Math.abs(x))
 const percent = x => `${(100 * x).toFixed(1)} %`
 
@@ -79,7 +80,8 @@ function offer(place, about, said = "") {
       offer(place, about, error.message === "stopped" ? words.stopped : filled(words.failed, { why: error.message }))
     }
   })
-  place.replaceChildren(line, bar, element("div", [go, stop], { className: "mh-buttons" }))
+  const small = element("p", [filled(words.phone, { memory: MEMORY }), element("a", words.small, { href: new URL("../live-model/", here).href })], { className: "mh-limit" })
+  place.replaceChildren(line, bar, element("div", [go, stop], { className: "mh-buttons" }), small)
 }
 
 function use(place, { sentences, roles }, engine, model) {
@@ -120,13 +122,22 @@ function use(place, { sentences, roles }, engine, model) {
 
   // The knife
   const list = element("ul", "", { className: "mh-cuts" }, { "aria-label": words.cuts })
+  // The control of every cut: as many heads by lot in the place of those that are cut.
+  const headsCut = () => cut.filter(each => each.head !== undefined)
+  const lot = button("", () => {
+    const many = headsCut().length || LOT
+    before.push(cut)
+    cut = drawn(many).map(each => ({ ...headAt(each), as: as.value }))
+    changed()
+  })
   const knife = element("fieldset", [
     element("legend", words.knife),
     element("label", [words.cut_to, " ", as]),
     list,
     element("div", [
       button(filled(words.first, { count: LOT }), () => add(order.filter(each => !isCut(each)).slice(0, LOT).map(headAt))),
-      button(filled(words.lot, { count: LOT }), () => add(drawn(LOT).map(headAt))),
+      ...Object.entries(roles).map(([name, found]) => button(filled(words.roles[name], { count: found.length }), () => add(found.map(([layer, head]) => ({ layer, head }))))),
+      lot,
       button(words.mlp, () => add([{ layer: headAt(state.head).layer, mlp: true }])),
       button(words.layer, () => add(Array.from({ length: heads }, (_, head) => ({ layer: headAt(state.head).layer, head })))),
       button(words.undo, () => { if (before.length) { cut = before.pop(); changed() } }),
@@ -244,6 +255,7 @@ function use(place, { sentences, roles }, engine, model) {
     list.replaceChildren(...cut.map(each => element("li", [`${each.mlp ? filled(words.mlp_of, { layer: each.layer + 1 }) : key(each)} `,
       Object.assign(button("×", () => remove(each)), { className: "mh-chip", ariaLabel: filled(words.back, { name: key(each) }) })])))
     if (!cut.length) list.replaceChildren(element("li", words.nothing))
+    lot.textContent = filled(headsCut().length ? words.lot_instead : words.lot, { count: headsCut().length || LOT })
     const data = { tokens: read, count, row }
     grid.update(data, order, { head: state.head, cut: Array.from({ length: count }, (_, i) => i).filter(isCut) }, numbers, highest)
     map.update(data, state)

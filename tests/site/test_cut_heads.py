@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -229,6 +230,15 @@ def chances(page):
     return {row[0]: [float(x) for x in row[1:] if x[0].isdigit()] for row in cells}
 
 
+def memory_of(page):
+    """Megabytes of the largest process that shows pages, as Linux counts them."""
+    session = page.context.browser.new_browser_cdp_session()
+    found = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    pids = [each["id"] for each in found if each["type"] == "renderer"]
+    lines = [Path(f"/proc/{pid}/status").read_text(encoding="utf-8") for pid in pids]
+    return max(int(re.search(r"VmRSS:\s+(\d+) kB", line)[1]) for line in lines) / 1000
+
+
 def right_chances(python, *heads):
     with torch.no_grad(), ablate_heads(python[0], heads):
         return python[0](ids(python, NAME))[0, -1].softmax(dim=0).tolist()
@@ -251,6 +261,8 @@ def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, lang
     names = place.locator(".mh-cuts li").all_inner_texts()
     assert sorted(name.split()[0] for name in names) == sorted(f"{a + 1}.{b + 1}" for a, b in FIVE)
     assert "cut=" in page.url
+    said = re.search(r"MEMORY = (\d+)", (DOCS / "assets/cut-heads.js").read_text(encoding="utf-8"))
+    assert 100 < memory_of(page) < int(said[1])
     place.locator(".mh-chip").first.click()  # the first one is put back
     page.wait_for_function("document.querySelectorAll('.mh-cuts li').length === 4")
 

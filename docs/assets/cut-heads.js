@@ -13,7 +13,7 @@ const SHOWN = 6  // next tokens that have a bar
 const LOT = 5  // heads of a preset
 const MB = 1e6
 const MEMORY = 700  // MB that the page may take: a test measures them
-const signed = x => (x >= 0 ? "+" : "−") + two(Math.abs(x))
+const signed = x => (Math.abs(x) < 0.005 ? "±" : x > 0 ? "+" : "−") + two(Math.abs(x))
 const percent = x => `${(100 * x).toFixed(1)} %`
 
 /** The worker, as functions whose answers come later. */
@@ -106,11 +106,12 @@ function use(place, { sentences, roles }, engine, model) {
   const start = element("input", "", { type: "checkbox", name: "start" })
   const as = element("select", ["zero", "mean", "other"].map(value => element("option", words.as[value], { value })), { name: "as" })
   const sort = element("select", ["layers", "pair", ...Object.keys(PATTERNS), "direct", "alone"].map(value => element("option", words.sorts[value], { value })), { name: "sort" })
+  const counts = element("p", "", { className: "mh-limit" })
   const form = element("form", [
     element("label", [words.sentence, choice], { className: "mh-wide" }),
     element("label", [words.text, text], { className: "mh-wide" }),
     element("details", [element("summary", words.more),
-      element("label", [words.second, second]), element("label", [start, " ", words.start])], { className: "mh-wide" }),
+      element("label", [words.second, second]), counts, element("label", [start, " ", words.start])], { className: "mh-wide" }),
   ])
 
   // What the model says
@@ -122,6 +123,9 @@ function use(place, { sentences, roles }, engine, model) {
 
   // The knife
   const list = element("ul", "", { className: "mh-cuts" }, { "aria-label": words.cuts })
+  const mlp = button("", () => add([{ layer: headAt(state.head).layer, mlp: true }]))
+  const wholeLayer = button("", () => add(Array.from({ length: heads }, (_, head) => ({ layer: headAt(state.head).layer, head }))))
+  const firstOnes = button(filled(words.first, { count: LOT }), () => add(order.filter(each => !isCut(each)).slice(0, LOT).map(headAt)))
   // The control of every cut: as many heads by lot in the place of those that are cut.
   const headsCut = () => cut.filter(each => each.head !== undefined)
   const lot = button("", () => {
@@ -135,28 +139,30 @@ function use(place, { sentences, roles }, engine, model) {
     element("label", [words.cut_to, " ", as]),
     list,
     element("div", [
-      button(filled(words.first, { count: LOT }), () => add(order.filter(each => !isCut(each)).slice(0, LOT).map(headAt))),
+      firstOnes,
       ...Object.entries(roles).map(([name, found]) => button(filled(words.roles[name], { count: found.length }), () => add(found.map(([layer, head]) => ({ layer, head }))))),
       lot,
-      button(words.mlp, () => add([{ layer: headAt(state.head).layer, mlp: true }])),
-      button(words.layer, () => add(Array.from({ length: heads }, (_, head) => ({ layer: headAt(state.head).layer, head })))),
+      mlp,
+      wholeLayer,
       button(words.undo, () => { if (before.length) { cut = before.pop(); changed() } }),
       button(words.none, () => { if (cut.length) { before.push(cut); cut = []; changed() } }),
     ], { className: "mh-buttons" }),
   ], { className: "mh-knife" })
 
   // Maps
-  const grid = smallMaps({ layers, heads, group: model.group, causal: true }, head => { state.head = head; mark(); render(); remember() })
+  const grid = smallMaps({ layers, heads, group: model.group, causal: true }, head => { state.head = head; mark(); render(); remember() },
+    head => { state.head = head; isCut(head) ? remove(headAt(head)) : add([headAt(head)]) })
   const map = largeMap((word, key) => { Object.assign(state, { word, key }); resort({ stay: true }) }, () => {})
   const title = element("p", "", { className: "mh-said" })
   const toggle = button("", () => (isCut(state.head) ? remove(headAt(state.head)) : add([headAt(state.head)])))
   const limit = element("p", "", { className: "mh-limit" })
   const oneByOne = button(words.each, () => eachAlone())
   const patching = patchGrid()
-  place.replaceChildren(form, tokens, said,
+  const shownPart = element("div", [
     element("div", [element("div", [bars, element("div", [writeOn], { className: "mh-buttons" })]), knife], { className: "mh-pair" }),
     element("div", [element("label", [words.sort, " ", sort]), oneByOne], { className: "mh-buttons mh-sorting" }), limit,
-    element("div", [grid.place, element("div", [title, toggle, map.place], { className: "mh-panel" })], { className: "mh-browse" }), patching.place, told)
+    element("div", [grid.place, element("div", [title, toggle, map.place], { className: "mh-panel" })], { className: "mh-browse" }), patching.place])
+  place.replaceChildren(form, tokens, said, shownPart, told)
 
   /** The key that the large map marks: of a pair the reader's, else the one that gets most. */
   function mark() {
@@ -182,9 +188,11 @@ function use(place, { sentences, roles }, engine, model) {
   }
 
   function remove(which) {
+    const at = cut.findIndex(each => key(each) === key(which))
+    const held = list.contains(document.activeElement)
     before.push(cut)
-    cut = cut.filter(each => key(each) !== key(which))
-    changed()
+    cut = cut.filter((_, i) => i !== at)
+    changed().then(() => { if (held) (list.querySelectorAll("button")[Math.min(at, cut.length - 1)] ?? toggle).focus() })
   }
 
   /** The text anew: all heads, then with the cuts. */
@@ -194,6 +202,9 @@ function use(place, { sentences, roles }, engine, model) {
     const answer = await engine.ask("run", { text: text.value, start: start.checked, second: second.value })
     if (mine !== busy) return
     place.setAttribute("aria-busy", false)
+    shownPart.classList.toggle("mh-old", !answer.tokens)
+    shownPart.inert = !answer.tokens
+    patching.forget()
     if (!answer.tokens) {
       run = null
       said.textContent = filled(answer.count < 2 ? words.short : words.long, { count: answer.count, most: model.longest })
@@ -202,7 +213,10 @@ function use(place, { sentences, roles }, engine, model) {
     run = answer
     alone = null
     state.word = run.tokens.length - 1
-    if (!run.others.length || run.second !== run.count) cut = cut.filter(each => each.as !== "other")
+    if (run.second !== run.count && as.value === "other") {  // without a second text of this length, cut to zero
+      as.value = "zero"
+      cut = cut.map(each => ({ ...each, as: "zero" }))
+    }
     await changed({ first })
   }
 
@@ -214,6 +228,7 @@ function use(place, { sentences, roles }, engine, model) {
     const answer = cut.length ? await engine.ask("cut", { cut }) : run
     if (mine !== busy) return
     now = answer
+    bars.classList.add("mh-old")
     await resort(how)
     place.setAttribute("aria-busy", false)
     remember()
@@ -250,11 +265,15 @@ function use(place, { sentences, roles }, engine, model) {
     }))
     const mean = losses => losses.reduce((a, b) => a + b, 0) / losses.length
     const [all, left] = [mean(run.losses), mean(now.losses)]
-    said.textContent = filled(cut.length ? words.loss_now : words.loss, { all: two(all), now: two(left), more: signed(left - all), count: cut.length })
+    counts.textContent = filled(words.counts, { one: run.count, two: run.second, most: model.longest })
+    said.textContent = filled(cut.length ? words.loss_now : words.loss, { all: two(all), now: two(left), more: signed(Number(left.toFixed(2)) - Number(all.toFixed(2))), count: cut.length })
     drawBars(next[state.word], now.next[state.word], read[state.word], state.word)
     list.replaceChildren(...cut.map(each => element("li", [`${each.mlp ? filled(words.mlp_of, { layer: each.layer + 1 }) : key(each)} `,
       Object.assign(button("×", () => remove(each)), { className: "mh-chip", ariaLabel: filled(words.back, { name: key(each) }) })])))
     if (!cut.length) list.replaceChildren(element("li", words.nothing))
+    firstOnes.disabled = numbers === null
+    mlp.textContent = filled(words.mlp, { layer: headAt(state.head).layer + 1 })
+    wholeLayer.textContent = filled(words.layer, { layer: headAt(state.head).layer + 1 })
     lot.textContent = filled(headsCut().length ? words.lot_instead : words.lot, { count: headsCut().length || LOT })
     const data = { tokens: read, count, row }
     grid.update(data, order, { head: state.head, cut: Array.from({ length: count }, (_, i) => i).filter(isCut) }, numbers, highest)
@@ -279,6 +298,7 @@ function use(place, { sentences, roles }, engine, model) {
     const chances = cut.length ? await engine.ask("chances", { cut, position, tokens: wanted.map(([number]) => number) }) : null
     const was = await engine.ask("chances", { cut: [], position, tokens: wanted.map(([number]) => number) })
     if (mine !== barsOf) return
+    bars.classList.remove("mh-old")
     const bar = (share, name) => element("span", "", { className: name, style: `width: ${(100 * share).toFixed(1)}%` })
     bars.replaceChildren(element("caption", filled(words.next, { token })), element("tbody", wanted.map(([, shown], i) => element("tr", [
       element("th", shown, { scope: "row" }),
@@ -294,18 +314,19 @@ function use(place, { sentences, roles }, engine, model) {
     measuring = true
     oneByOne.textContent = words.stop
     const [position, token, of] = [state.word, run.next[state.word][0][0], run]
-    const found = new Float64Array(count).fill(0)
+    const found = new Float64Array(count).fill(NaN)
+    const began = performance.now()
     const [was] = await engine.ask("chances", { cut: [], position, tokens: [token] })
     for (let i = 0; i < count && measuring && run === of; i++) {
       const [is] = await engine.ask("chances", { cut: [{ ...headAt(count - 1 - i), as: "zero" }], position, tokens: [token] })
       found[count - 1 - i] = Math.log(was / is)
-      limit.textContent = filled(words.measured, { now: i + 1, count })
+      const left = (performance.now() - began) / (i + 1) * (count - i - 1) / 1000
+      limit.textContent = filled(words.measured, { now: i + 1, count, left: Math.ceil(left) })
     }
-    const ended = measuring && run === of
     measuring = false
     oneByOne.textContent = words.each
-    if (!ended) return render()
-    alone = found
+    if (run !== of) return
+    alone = found.map(x => (Number.isNaN(x) ? -Infinity : x))  // what was stopped before it was cut stands last
     sort.value = "alone"
     resort({ first: true })
   }
@@ -345,20 +366,30 @@ function use(place, { sentences, roles }, engine, model) {
       const to = await engine.ask("second", { position, tokens: answers })
       const rows = Array.from({ length: layers }, (_, layer) => element("tr", [element("th", layer + 1, { scope: "row" }), ...run.tokens.map(() => element("td"))]))
       table.replaceChildren(element("thead", element("tr", [element("th"), ...run.tokens.map(token => element("th", token, { scope: "col" }))])), element("tbody", rows))
-      for (let layer = layers - 1; layer >= 0 && going; layer--)
+      const began = performance.now()
+      for (let layer = layers - 1; layer >= 0 && going; layer--) {
         for (let at = 0; at < run.count && going; at++) {
           const moved = (from - await engine.ask("patch", { layer, place: at, position, tokens: answers })) / (from - to)
           const cell = rows[layer].cells[at + 1]
           cell.style.setProperty("--weight", `${100 * Math.max(0, Math.min(1, moved))}%`)
           cell.title = filled(words.patch_cell, { layer: layer + 1, token: run.tokens[at], moved: two(moved) })
-          cell.textContent = moved >= 0.05 ? two(moved) : ""
-          line.textContent = filled(words.patch_going, { layer: layer + 1 })
+          cell.textContent = Math.abs(moved) >= 0.05 ? two(moved) : "0"
+          cell.className = "mh-known"
         }
+        const rest = (performance.now() - began) / (layers - layer) * layer / 1000
+        line.textContent = filled(words.patch_going, { layer: layer + 1, left: Math.ceil(rest) })
+      }
+      if (!run || !table.rows.length) return void (press.textContent = words.patch)
       line.textContent = going ? words.patch_done : words.patch_stopped
       going = false
       press.textContent = words.patch
     })
-    return { place: element("details", [element("summary", words.patch_title), explain, press, line, element("div", table, { className: "md-typeset__scrollwrap" })]) }
+    const forget = () => {
+      going = false
+      table.replaceChildren()
+      line.textContent = ""
+    }
+    return { forget, place: element("details", [element("summary", words.patch_title), explain, press, line, element("div", table, { className: "md-typeset__scrollwrap" })]) }
   }
 
   // The address keeps the state

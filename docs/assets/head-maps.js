@@ -22,7 +22,7 @@ const svgElement = (tag, attributes = {}, text = "") => {
 }
 
 /** All heads, in an order; a click or arrow keys choose one. */
-export function smallMaps({ layers, heads, group, causal }, choose) {
+export function smallMaps({ layers, heads, group, causal }, choose, press = () => {}) {
   const canvas = element("canvas", "", { tabIndex: 0 }, { role: "application", "aria-label": filled(words.grid, { count: layers * heads }) })
   const place = element("div", canvas, { className: "mh-small-maps" })
   const [LEFT, TOP, GAP, BETWEEN] = [26, 16, heads > 9 ? 2 : 4, 5]
@@ -138,7 +138,9 @@ export function smallMaps({ layers, heads, group, causal }, choose) {
     canvas.title = head === undefined ? "" : nameOf(head, heads)
     canvas.style.cursor = head === undefined ? "" : "pointer"
   })
+  canvas.addEventListener("dblclick", event => spotAt(event) >= 0 && press(now.order[spotAt(event)]))
   canvas.addEventListener("keydown", event => {
+    if (now && event.key === "Enter") return press(now.order[now.spot])
     const [down, right] = MOVES[event.key] ?? [0, 0]
     if (!now || (!down && !right)) return
     event.preventDefault()

@@ -98,8 +98,12 @@ function cutRun(cut) {
   return model.advance(model.begin(base.tokens), edit, base)
 }
 
-/** Tokens as people read them: a blank in front is a sign of its own, as is a new line. */
-const pieces = numbers => numbers.map(number => model.tokens.decode([number]).replace(/^ /, "▁").replaceAll("\n", "↵"))
+/** Tokens as people read them: a blank in front is a sign of its own, as is a new line; a part of a letter shows its bytes. */
+const pieces = numbers => numbers.map(number => {
+  const read = model.tokens.decode([number])
+  const hex = () => [...model.tokens.bytes(number)].map(byte => byte.toString(16).toUpperCase().padStart(2, "0")).join(" ")
+  return read.includes("\uFFFD") ? `⟨${hex()}⟩` : read.replace(/ /g, "▁").replaceAll("\n", "↵")
+})
 
 function shown(run) {
   const L = run.tokens.length

@@ -11,6 +11,7 @@ import re
 import exercises
 import matplotlib.pyplot as plt
 import pytest
+import test_page_tasks
 import torch
 from cases import every
 from mhsite.beside import notebook
@@ -18,7 +19,7 @@ from mhsite.pages import formulas as katex, measured, page as pages, release, yo
 from mhsite.pages.cells import CHINESE_FONT
 from mhsite.pages.page import models_of, page_paths, parse, read, skeleton, spans
 from mhsite.pages.settings import settings
-from mhsite.stories import fingerprints, results
+from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES, Section, SourceError
 
 pytestmark = pytest.mark.usefixtures("nothing_runs")
@@ -186,7 +187,8 @@ def test_before_each_solution_stands_a_cell_of_the_readers_own(page):
         *_, call = stub.split("\n")
         test, name = re.fullmatch(r"# (\w+)\((\w+).*\)", call).groups()
         assert f"def {test}(" in before
-        assert re.search(rf"^    ((def|class) {name}\b|{name} = )", after, re.M)
+        guarded = rf"^if unwritten\(\"{name}\"\):\n    ((def|class) {name}\b|{name} = )"
+        assert re.search(guarded, after, re.M)
         assert after.replace(";", "") in script.replace(";", "")
         assert re.search(rf"^((def|class) {name}\b.*:\n    \.\.\.|{name} = \.\.\.)", stub, re.M)
         assert (cells[number]["execution_count"], cells[number]["outputs"]) == (None, [])
@@ -203,7 +205,7 @@ def judged(own, solution, test, name):
     handed, names = [], {test: lambda *given: handed.append(given[0])}
     exec(f"{inspect.getsource(your_turn.unwritten)}\n{own}", names)
     mine, body = names[name], ast.parse(solution).body
-    (asked,) = [node for node in body if asks(node)]
+    (asked,) = [node for node in body if asks(node) and f"'{name}'" in ast.unparse(node.test)]
     if eval(ast.unparse(asked.test), names):
         return None
     calls = [i for i, node in enumerate(body) if ast.unparse(node).startswith(f"{test}(")]
@@ -219,7 +221,7 @@ def test_nothing_else_needs_what_a_solution_alone_defines(page):
         body = ast.parse(code).body
         for at, node in enumerate(body):
             if asks(node):
-                (wanted,) = re.findall(r'"(\w+)"|\'(\w+)\'', ast.unparse(node.test))
+                wanted = re.findall(r"'(\w+)'", ast.unparse(node.test))
                 inside = {*exercises.bound(ast.unparse(ast.Module(node.body, [])))} - {*wanted}
                 later = [ast.unparse(x) for x in body[at + 1 :]] + codes[number + 1 :]
                 read = {
@@ -270,14 +272,11 @@ def test_whoever_runs_all_cells_is_judged_by_what_they_wrote(name, language, tmp
     # Nothing is written: the page's solution steps in.
     said, names = runs(page, "")
     assert said.startswith(passed)
-    body = ast.parse(task.candidates).body
-    imports = [ast.unparse(x) for x in body if isinstance(x, ast.Import | ast.ImportFrom)]
     # An answer of the reader's own passes or is refused, and is what stays.
+    answers = test_page_tasks.answers(task, language)
     for candidate, passes in (("right", True), (wrong, False)):
-        needed = map(ast.unparse, fingerprints.needed(task.candidates, candidate))
-        answer = "\n".join([*imports, *needed, f"{wanted} = {candidate}"])
-        said, names = runs(page, answer)
-        assert said.startswith(passed) if passes else said.startswith("AssertionError: ")
+        said, names = runs(page, answers[candidate])
+        assert said.startswith(passed if passes else "AssertionError: ")
         assert names[wanted] is names[candidate]
 
 

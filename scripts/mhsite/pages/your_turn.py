@@ -40,32 +40,32 @@ def helper(language: str) -> str:
 def stepping_in(code: str, stub: str, language: str) -> str:
     """A solution's code, of which what answers the task runs only while its own cell is empty.
 
-    What comes before the call of the test answers it, but for imports. The call, and what follows,
-    takes the answer that is there.
+    What comes before the call of the test answers it, but for imports and calls, such as that of a
+    seed. The test, and what follows, takes the answer that is there. A helper is defined where the
+    reader has none of its name: later solutions may call it.
     """
-    call = stub.split("\n\n\n")[-1].removeprefix("# ")
+    call, lines = stub.split("\n\n\n")[-1].removeprefix("# "), code.split("\n")
     body = ast.parse(code).body
-    at = next((i for i, line in enumerate(body) if ast.unparse(line) == call), 0)
-    while at and isinstance(body[0], ast.Import | ast.ImportFrom):
-        body, at = body[1:], at - 1
-    if not at:
-        return code
-    lines = code.split("\n")
-    first = min([body[0].lineno, *(x.lineno for x in getattr(body[0], "decorator_list", ()))])
-    while first > 1 and lines[first - 2].startswith("#"):
-        first -= 1
-    last = body[at - 1].end_lineno
-    asked = " and ".join(f'unwritten("{name}")' for name in _defined(stub))
-    return "\n".join(
-        [
-            *lines[: first - 1],
-            f"# {words.of(language, 'notebook.solution')}",
-            f"if {asked}:",
-            *(f"    {line}".rstrip() for line in lines[first - 1 : last]),
-            *([""] if lines[last] else []),
-            *lines[last:],
-        ]
-    )
+    stop = next((i for i, line in enumerate(body) if ast.unparse(line) == call), 0)
+    made, end, before = [], 0, ""
+    for line in body[:stop]:
+        start, name = end, getattr(line, "name", "")
+        end = line.end_lineno
+        if isinstance(line, ast.Import | ast.ImportFrom | ast.Expr):  # an answer is none of these
+            made, before = [*made, *lines[start:end]], ""
+            continue
+        asked = " and ".join(f'unwritten("{x}")' for x in ([name] if name else _defined(stub)))
+        while not lines[start]:
+            made, start = [*made, ""], start + 1
+        if "if unwritten" not in "\n".join(made):
+            made.append(f"# {words.of(language, 'notebook.solution')}")
+        if asked != before:
+            made.append(f"if {asked}:")
+        made += [f"    {each}".rstrip() for each in lines[start:end]]
+        before = asked
+    if made and lines[end]:
+        made.append("")
+    return "\n".join([*made, *lines[end:]])
 
 
 def _cells(blocks: tuple[Block, ...], language: str) -> Iterator[tuple[int, str]]:

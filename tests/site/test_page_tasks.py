@@ -19,7 +19,7 @@ import pytest
 from drawn import few_now
 from mhsite import words
 from mhsite.pages import running, your_turn
-from mhsite.pages.page import read
+from mhsite.pages.page import read, spans
 from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, ROOT
 
@@ -229,6 +229,34 @@ def faults(task, name, answer):
         yield f"{'is refused' if passes else 'passes'}: {answer['message']}"
     elif not passes and not (answer["message"] or answer["plain"] or answer["unwritten"]):
         yield "is refused without a word"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_each_of_these_tasks_has_two_hints_that_hold_no_solution(language):
+    tasks = {page: [x for x in fields() if page_of(x) == page] for page in map(page_of, fields())}
+    for name, own in tasks.items():
+        boxes = [b for b in read(DOCS / language / name).walk() if b.value == "task"]
+        assert len(boxes) == len(own), name
+        for box, task in zip(boxes, own, strict=True):
+            hints = [block for block in box.blocks if block.is_hint]
+            assert box.blocks[-1] is hints[-1], "nothing stands behind the hints"
+            assert len(hints) == len({hint.title for hint in hints}) == 2, task.name
+            said = "\n".join(b.text for hint in hints for b in hint.blocks)
+            codes = {squeezed(span.value.strip("`")) for span in spans(said) if span.kind == "code"}
+            lines = {squeezed(ast.unparse(each)) for each in answered(task.cells[1])}
+            assert codes & lines == set(), task.name
+
+
+def answered(solution):
+    """What a solution returns: the expressions that would give it away whole."""
+    for node in ast.walk(ast.parse(solution)):
+        whole = node.value if isinstance(node, ast.Return) else None
+        if whole is not None and not isinstance(whole, ast.Name):
+            yield whole
+
+
+def squeezed(code):
+    return re.sub(r"\s", "", code)
 
 
 def test_what_is_left_out_is_a_task():

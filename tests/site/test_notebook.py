@@ -187,7 +187,8 @@ def test_before_each_solution_stands_a_cell_of_the_readers_own(page):
         *_, call = stub.split("\n")
         test, name = re.fullmatch(r"# (\w+)\((\w+).*\)", call).groups()
         assert f"def {test}(" in before
-        guarded = rf"^if unwritten\(\"{name}\"\):\n    ((def|class) {name}\b|{name} = )"
+        head = rf"(@.+\n    )*((def|class) {name}\b|{name} = )"
+        guarded = rf"^if unwritten\(\"{name}\"\):\n    {head}"
         assert re.search(guarded, after, re.M)
         assert after.replace(";", "") in script.replace(";", "")
         assert re.search(rf"^((def|class) {name}\b.*:\n    \.\.\.|{name} = \.\.\.)", stub, re.M)
@@ -208,8 +209,9 @@ def judged(own, solution, test, name):
     (asked,) = [node for node in body if asks(node) and f"'{name}'" in ast.unparse(node.test)]
     if eval(ast.unparse(asked.test), names):
         return None
-    calls = [i for i, node in enumerate(body) if ast.unparse(node).startswith(f"{test}(")]
-    exec(ast.unparse(ast.Module(body[: calls[0] + 1], [])), names)
+    called = next(node for node in body if ast.unparse(node).startswith(f"{test}("))
+    assert body.index(asked) < body.index(called)
+    exec(ast.unparse(ast.Module([asked, called], [])), names)
     return handed[0] is mine, handed[0]
 
 
@@ -257,7 +259,7 @@ def runs(page, answer):
     return printed.getvalue(), names
 
 
-RUN = ["why-attention.md", "masks.md", "why-heads.md"]
+RUN = ["why-attention.md", "masks.md", "why-heads.md", "labs/see-order.md"]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -265,7 +267,7 @@ RUN = ["why-attention.md", "masks.md", "why-heads.md"]
 def test_whoever_runs_all_cells_is_judged_by_what_they_wrote(name, language, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = read(DOCS / language / name)
-    (task,) = [task for task in exercises.tasks() if f"{task.page}.md" == name]
+    task = next(task for task in exercises.tasks() if test_page_tasks.page_of(task) == name)
     wanted = ast.unparse(task.call.args[0])
     wrong = next(each for each in task.names if each.startswith("wrong"))
     passed = exercises.PASSED[language]

@@ -208,17 +208,19 @@ def test_the_field_of_a_task_judges_as_torch_does(judges, language, page, tasks)
         names, _ = LACKS.get(task.name, ([], ""))
         for name, answer in found[task.name].items():
             want = right[task.name][name]
-            off += [f"{task.name}, {name}, under torch: {x}" for x in faults(task, name, want)]
+            off += [
+                f"{task.name}, {name}, under torch: {x}" for x in faults(task, name, want, language)
+            ]
             if names is None or name in names:
                 assert answer["type"] == "Lacking" or not answer["passed"], (task.name, name)
                 continue
-            off += [f"{task.name}, {name}: {x}" for x in faults(task, name, answer)]
+            off += [f"{task.name}, {name}: {x}" for x in faults(task, name, answer, language)]
             if told(answer) != told(want):
                 off.append(f"{task.name}, {name}: {told(answer)}, torch: {told(want)}")
     assert off == []
 
 
-def faults(task, name, answer):
+def faults(task, name, answer, language):
     """What is wrong with the judgement of an answer, whatever torch says."""
     passes = name.startswith(("right", "solution", "after"))
     if name == "scaled" and "right_scaled" in task.names:
@@ -227,8 +229,10 @@ def faults(task, name, answer):
         return  # it may be right: what it was given is the test's alone
     if answer["passed"] != passes:
         yield f"{'is refused' if passes else 'passes'}: {answer['message']}"
-    elif not passes and not (answer["message"] or answer["plain"] or answer["unwritten"]):
-        yield "is refused without a word"
+    elif not passes and not answer["unwritten"]:
+        said = f"{answer['message']} {answer['plain']}"
+        if not exercises.SENTENCE[language].search(said):
+            yield f"is refused without a sentence in the page's language: {said}"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -13,7 +13,7 @@ const LONG = 10  // seconds after which a run says that it takes long
 const FONT = "from mhattn.show import use_chinese_font\nuse_chinese_font()\n"  // a browser has the letters
 const kept = store("mhattn-answers")
 const done = store("mhattn-tasks")
-const place = location.pathname.split("/").filter(Boolean).at(-1)
+const place = location.pathname.split("/").at(-2)  // as road.js names a page
 
 /** A table in this browser's own memory; none where storage is refused. */
 function store(key) {

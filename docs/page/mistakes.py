@@ -34,7 +34,7 @@ RULES = [
     ("IndexError", r"", "index"),
     ("KeyError", r"(?P<key>.*)", "key"),
     ("TypeError", r"missing \d+ required|takes \d+ positional|unexpected keyword", "arguments"),
-    ("TypeError|AttributeError", r"'NoneType'", "none"),
+    ("TypeError|AttributeError", r"\bNoneType\b", "none"),
     ("ModuleNotFoundError|ImportError", r"named '(?P<name>[\w.]+)'", "module"),
     ("NotImplementedError|Lacking", r"", "lacking"),
     ("AttributeError", r"has no attribute '(?P<name>\w+)'", "attribute"),
@@ -45,6 +45,9 @@ RULES = [
     ("FileNotFoundError", r"", "file"),
     ("OSError", r"", "file"),
     ("RuntimeError", r"characters were printed", "printed"),
+    ("RuntimeError|ValueError|IndexError", r"numel\(\) == 0|empty (?:tensor|seq)", "empty"),
+    ("TypeError", r"", "type"),
+    ("Exception", r"", "other"),
 ]
 
 

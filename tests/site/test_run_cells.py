@@ -145,6 +145,9 @@ MISTAKES = {
     "join": ("import torch\ntorch.cat([torch.ones(2, 3), torch.ones(2, 4)])", 2, "equal"),
     "dtype": ("import torch\ntorch.ones(2, 2) @ torch.ones(2, 2).long()", 2, "float"),
     "axis": ("import torch\ntorch.ones(2).sum(dim=3)", 2, "axis"),
+    "empty": ("import torch\ntorch.ones(0).max()", 2, "empty"),
+    "type": ("issubclass(1, int)", 1, "kind"),
+    "other": ("raise ValueError('must be even')", 1, "message"),
 }
 
 

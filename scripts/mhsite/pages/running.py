@@ -73,8 +73,6 @@ def script(address: Callable[[str], str]) -> str:
 def field(stub: str) -> str:
     """The place of a task where the reader writes, with the head of what is asked for."""
     _, *heads, call = stub.split("\n\n\n")  # behind what a notebook says of the cell
-    # A name that earlier cells gave is commented out in a notebook; here an answer stands alone.
-    heads = ["\n".join(line.removeprefix("# ") for line in head.split("\n")) for head in heads]
     data = f'data-stub="{_attribute(chr(10).join(heads))}"'
     data += f' data-call="{_attribute(call.removeprefix("# "))}"'
     return f'<div class="mh-turn" {data}></div>'

@@ -11,7 +11,7 @@ import linecache
 import random
 import sys
 import time
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 
 import mistakes
 import needs
@@ -76,7 +76,7 @@ class Session:
         there = {number for number, _ in self.ran}
         return [number for number in wants if number not in there]
 
-    def run(self, number, source, own=None):
+    def run(self, number, source, own=None, changed=()):
         """Run a cell that `plan` named.
 
         Args:
@@ -84,13 +84,18 @@ class Session:
             source: its code as the reader left it.
             own: its code as the page has it. The value of a last expression that is the
                 reader's own is shown, as in a notebook.
+            changed: the cells above that the reader changed: of each its place, its code as the
+                page has it, and as it is now.
 
         Returns:
-            ``output``, ``error`` or None, ``drawn``, ``seconds``.
+            ``output``, ``error`` or None, ``drawn``, ``seconds``. An error by a name that one of
+            ``changed`` no longer gives says so, and has that cell's place as ``taken``.
         """
         self.before.append(self._state())
         self.ran.append((number, source))
         result = self._execute(source, f"<cell {number + 1}>", own)
+        if result["error"]:
+            self._blame(result["error"], changed)
         if result["error"] and own is not None and source != own:
             self.ran[-1] = (
                 number,
@@ -138,7 +143,7 @@ class Session:
         if self.recorder:
             self.recorder.start()
         start = time.perf_counter()
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), redirect_stderr(printed):  # warnings as well
             try:
                 tree = ast.parse(source, name)
                 shown = _shown(tree, source if own is None else own)
@@ -158,6 +163,14 @@ class Session:
             "seconds": round(seconds, 3),
         }
 
+    def _blame(self, error, changed):
+        """Name the changed cell that gave the page what an error lacks."""
+        lost = error.pop("lost")
+        for number, own, now in changed:
+            if lost and lost in _bound(own) - _bound(now) and "taken" in self.said:
+                error["plain"] += self.said["taken"].format(number=number + 1)
+                error["taken"] = number
+
     def _error(self, why, name):
         """An error with the last line of the cell that it came by, and a plain sentence."""
         line = None
@@ -175,6 +188,7 @@ class Session:
             "type": kind,
             "message": str(why.msg if isinstance(why, SyntaxError) else why),
             "plain": mistakes.explained(why, self.said, self.names),
+            "lost": why.name if isinstance(why, NameError) else None,
         }
 
     def _state(self):

@@ -8,6 +8,7 @@ const whole = name => new URL(name, here).href
 export class Python {
   worker = null
   runs = false
+  steps = null  // how far the loop is that runs: how many are done, of how many, in how many seconds
   number = 0
   waiting = new Map()
 
@@ -42,11 +43,13 @@ export class Python {
 
   post(message) {
     const number = ++this.number
+    this.steps = null
     this.worker.postMessage({ number, ...message })
     return new Promise((done, fail) => this.waiting.set(number, { done, fail }))
   }
 
-  hear({ number, answer, failed, arrived, starts }) {
+  hear({ number, answer, failed, arrived, starts, steps }) {
+    if (steps) return void (this.steps = steps)
     if (arrived) return this.loading(arrived / files.whole)
     if (starts) return this.loading(null)
     if (failed) return this.end(new (this.runs ? Broken : Error)(failed))  // it doesn't live on; the next click starts another

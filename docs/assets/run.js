@@ -10,6 +10,8 @@ import { Broken, Python, Stopped } from "./run-python.js"
 
 const words = wordsOf("run")
 const LONG = 10  // seconds after which a run says that it takes long
+const MANY = 60  // seconds of a loop for which fewer steps are offered,
+const FEW = 30  // as many as these seconds hold
 const FONT = "from mhattn.show import use_chinese_font\nuse_chinese_font()\n"  // a browser has the letters
 const kept = store("mhattn-answers")
 const done = store("mhattn-tasks")
@@ -95,7 +97,8 @@ async function alone(panel, act) {
     const start = performance.now()
     timer = setInterval(() => {
       const seconds = Math.round((performance.now() - start) / 1000)
-      if (seconds >= LONG) panel.say(filled(words.long, { seconds }))
+      if (python.steps) panel.say(forecast(python.steps))
+      else if (seconds >= LONG) panel.say(filled(words.long, { seconds }))
     }, 1000)
     await act()
   } catch (error) {
@@ -106,6 +109,14 @@ async function alone(panel, act) {
     panel.busy(false)
     current = null
   }
+}
+
+/** How long a loop still takes, and how many of its steps half a minute holds if all take more than a minute. */
+function forecast({ done, count, seconds }) {
+  const each = seconds / done
+  const said = filled(words.steps, { done, count, seconds: Math.max(1, Math.round((count - done) * each)) })
+  const few = Number((FEW / each).toPrecision(1))
+  return each * count > MANY && few > 1 ? said + filled(words.fewer, { few, seconds: Math.round(few * each) }) : said
 }
 
 /** What Python answered, as elements: its output, its maps, its error in plain words. */

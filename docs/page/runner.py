@@ -5,6 +5,7 @@ dictionaries that JSON can carry. `mistakes` has the plain sentences for what of
 """
 
 import ast
+import builtins
 import copy
 import io
 import linecache
@@ -17,7 +18,20 @@ import mistakes
 import needs
 
 MOST = 200_000  # characters that a cell may print; a loop that prints has no end
+TICKS = "__ticking__"  # what a loop over a range goes through
 SLOW = 0.3  # seconds: a state that takes longer to copy is made anew instead
+
+
+class Ticking(ast.NodeTransformer):
+    """Has each loop over a range say how far it is."""
+
+    def visit_For(self, node):
+        self.generic_visit(node)
+        if isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", "") == "range":
+            name = ast.Name(TICKS, ast.Load())
+            call = ast.copy_location(ast.Call(name, [node.iter], []), node.iter)
+            node.iter = ast.fix_missing_locations(call)
+        return node
 
 
 class Printed(io.StringIO):
@@ -36,10 +50,13 @@ class Session:
         said: the sentences of `mistakes`, in the reader's language.
         recorder: an object with ``start()`` and ``taken()``, which says what a cell drew;
             None where nothing draws.
+        tell: called about every second of a loop over a range, with the steps that are done, how
+            many there are, and the seconds that they took.
     """
 
-    def __init__(self, said=None, recorder=None):
+    def __init__(self, said=None, recorder=None, tell=None):
         self.said, self.recorder, self.seeds = said or {}, recorder, _seeds()
+        self.tell, self.counts = tell, False
         self.reset()
 
     def reset(self):
@@ -139,7 +156,8 @@ class Session:
     def _execute(self, source, name, own, blamed=None):
         """Run some code; of an error, the line in the file that is ``blamed``, else in this one."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        printed, error = Printed(), None
+        printed, error, self.counts = Printed(), None, False
+        setattr(builtins, TICKS, self._ticking)
         if self.recorder:
             self.recorder.start()
         start = time.perf_counter()
@@ -147,6 +165,8 @@ class Session:
             try:
                 tree = ast.parse(source, name)
                 shown = _shown(tree, source if own is None else own)
+                if self.tell:
+                    tree = Ticking().visit(tree)
                 exec(compile(tree, name, "exec"), self.names)
                 if shown is not None:
                     value = eval(compile(shown, name, "eval"), self.names)
@@ -162,6 +182,25 @@ class Session:
             "drawn": drawn,
             "seconds": round(seconds, 3),
         }
+
+    def _ticking(self, loop):
+        """The steps of a loop, of which the outermost says how far it is."""
+        if self.counts or not isinstance(loop, range):
+            return loop
+        return self._told(loop)
+
+    def _told(self, loop):
+        self.counts, start = True, time.perf_counter()
+        last = start
+        try:
+            for done, step in enumerate(loop):
+                now = time.perf_counter()
+                if done and now - last >= 1:
+                    self.tell(done, len(loop), now - start)
+                    last = now
+                yield step
+        finally:
+            self.counts = False
 
     def _blame(self, error, changed):
         """Name the changed cell that gave the page what an error lacks."""

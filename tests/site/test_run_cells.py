@@ -258,6 +258,21 @@ def test_what_cannot_be_read_at_all_is_an_error_of_its_cell(session):
         assert session.run(0, code, "")["error"]["type"] in ("SyntaxError", "ValueError")
 
 
+def test_a_long_loop_says_how_far_it_is(runner, monkeypatch):
+    """The outermost loop alone, about once in a second; what a cell gives stays the same."""
+    clock, told = iter(range(0, 9999)), []
+    monkeypatch.setattr(runner.time, "perf_counter", lambda: next(clock) / 2)
+    session = runner.Session(None, None, lambda *step: told.append(step))
+    code = (
+        "found = []\ndef many(n):\n    for i in range(n):\n        for j in range(2):\n"
+        "            found.append(i)\n        if i == 6:\n            break\nmany(10)\n"
+        "for i in range(3):\n    pass\nelse:\n    print(len(found), found[-1], i)"
+    )
+    assert session.run(0, code)["output"] == "14 6 2\n"
+    assert [step[:2] for step in told] == [(1, 10), (3, 10), (5, 10), (1, 3)]
+    assert session.run(1, "for i in range(4):\n    i / (i - 2)", "")["error"]["line"] == 2
+
+
 def test_warnings_are_shown(session):
     code = "import sys\nprint('careful', file=sys.stderr)"
     assert session.run(0, code)["output"] == "careful\n"

@@ -10,6 +10,7 @@ import { Broken, Python, Stopped } from "./run-python.js"
 
 const words = wordsOf("run")
 const LONG = 10  // seconds after which a run says that it takes long
+const EVERY = 5  // seconds after which it says more: each line is read out
 const MANY = 60  // seconds of a loop for which fewer steps are offered,
 const FEW = 30  // as many as these seconds hold
 const FONT = "from mhattn.show import use_chinese_font\nuse_chinese_font()\n"  // a browser has the letters
@@ -97,6 +98,7 @@ async function alone(panel, act) {
     const start = performance.now()
     timer = setInterval(() => {
       const seconds = Math.round((performance.now() - start) / 1000)
+      if (seconds % EVERY) return
       if (python.steps) panel.say(forecast(python.steps))
       else if (seconds >= LONG) panel.say(filled(words.long, { seconds }))
     }, 1000)

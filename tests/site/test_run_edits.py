@@ -111,6 +111,7 @@ def test_the_last_cell_first_and_one_that_a_later_one_needs_emptied(quiet):  # n
     assert said(settled(field_of(page, 3))).startswith(equal)
 
 
+@pytest.mark.slow
 def test_a_finger_on_a_dark_phone_in_chinese(quiet):  # noqa: F811
     """Full-width signs are what a Chinese keyboard types first."""
     needs_python()
@@ -138,6 +139,7 @@ def test_a_finger_on_a_dark_phone_in_chinese(quiet):  # noqa: F811
         assert not button.is_visible() or button.bounding_box()["height"] >= 24
 
 
+@pytest.mark.slow
 def test_python_starts_again_without_a_network(quiet):  # noqa: F811
     """It stays in the browser: a run that was stopped is followed by another, offline."""
     needs_python()

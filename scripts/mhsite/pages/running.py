@@ -50,6 +50,7 @@ HERE = DOCS / "page"
 MORE = ("by-hand.md", "questions.md")  # pages whose cells run, beside the road and the labs
 STANDS_IN = "show/plots.py"  # of the package: what needs NumPy has a twin in docs/page
 PLACE = re.compile(r"^COLORS = HEAD_COLORS = NEGATIVE = None.*\n", re.M)
+NUMPY = re.compile(rb"^import numpy as np\n", re.M)  # what reads files of models; a page has none
 CONSTANTS = {"COLORS", "HEAD_COLORS", "NEGATIVE"}
 DATA = "mhattn/lessons/data"  # where the package looks for a chapter's files
 LARGEST = 200_000  # bytes of a file of data that travels with the modules
@@ -209,7 +210,8 @@ def _contents() -> dict[str, bytes]:
     rooms = {path.parent for path in map(home.joinpath, reached)} | {home}
     reached.append("lessons/files.py")  # which keys don't follow: it only finds files
     for path in [*map(home.joinpath, reached), home / "door.py", *_doors(rooms)]:
-        found[f"mhattn/{path.relative_to(home).as_posix()}"] = path.read_bytes()
+        code = NUMPY.sub(b"np = None\n", path.read_bytes())
+        found[f"mhattn/{path.relative_to(home).as_posix()}"] = code
         for beside in path.parent.glob("*.toml"):
             if beside.name in path.read_text(encoding="utf-8"):
                 found[f"mhattn/{beside.relative_to(home).as_posix()}"] = beside.read_bytes()

@@ -1,6 +1,6 @@
-// Which pages of the road were read to their end: kept in this browser alone, for both languages.
+// Which pages of the road were read to their end, and which tasks solved: kept in this browser alone, for both languages.
 
-import { element } from "./dom.js"
+import { element, filled } from "./dom.js"
 
 const KEY = "mhattn-read"
 const SOLVED = "mhattn-tasks"  // which run.js keeps
@@ -15,18 +15,28 @@ function kept() {
   }
 }
 
-/** The pages with a task that was solved. */
+/** Of each page how many of its tasks were solved. */
 function solved() {
+  const done = new Map()
   try {
-    return new Set(Object.keys(JSON.parse(localStorage.getItem(SOLVED)) ?? {}).map(task => task.split("/")[0]))
-  } catch {
-    return new Set()
-  }
+    for (const task of Object.keys(JSON.parse(localStorage.getItem(SOLVED)) ?? {})) {
+      const page = task.split("/")[0]
+      done.set(page, (done.get(page) ?? 0) + 1)
+    }
+  } catch {}
+  return done
 }
 
 function tick() {
   const read = kept()
   const done = solved()
+  for (const link of document.querySelectorAll(".mh-cards a[data-tasks]:not(.mh-counted)"))
+    if (done.has(name(link.pathname))) {
+      const { tasks } = link.dataset
+      link.classList.add("mh-counted")
+      const told = element("b", filled(words.counted, { done: done.get(name(link.pathname)), tasks }))
+      link.parentElement.querySelector("small").append(" · ", told)
+    }
   for (const link of document.querySelectorAll(".mh-road a:not(.mh-solved), ol.mh-cards a:not(.mh-solved)"))
     if (done.has(name(link.pathname))) {
       link.classList.add("mh-solved")

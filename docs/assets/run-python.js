@@ -7,6 +7,8 @@ const whole = name => new URL(name, here).href
 
 export class Python {
   worker = null
+  runs = false
+  steps = null  // how far the loop is that runs: how many are done, of how many, in how many seconds
   number = 0
   waiting = new Map()
 
@@ -20,11 +22,11 @@ export class Python {
     if (this.worker) return this.ready
     this.worker = new Worker(whole("run-worker.js"), { type: "module" })
     this.worker.addEventListener("message", ({ data }) => this.hear(data))
-    this.worker.addEventListener("error", ({ message }) => this.end(new Error(message)))
+    this.worker.addEventListener("error", ({ message }) => this.hear({ failed: message }))
     const late = Object.entries(files.late).map(([name, address]) => [name, whole(address)])
     const what = { python: whole(files.python), modules: whole(files.modules), language: files.language, late }
     this.ready = this.post({ what })
-    this.ready.catch(() => this.stop())
+    this.ready.then(() => { this.runs = true }, () => this.stop())
     return this.ready
   }
 
@@ -41,14 +43,16 @@ export class Python {
 
   post(message) {
     const number = ++this.number
+    this.steps = null
     this.worker.postMessage({ number, ...message })
     return new Promise((done, fail) => this.waiting.set(number, { done, fail }))
   }
 
-  hear({ number, answer, failed, arrived, starts }) {
+  hear({ number, answer, failed, arrived, starts, steps }) {
+    if (steps) return void (this.steps = steps)
     if (arrived) return this.loading(arrived / files.whole)
     if (starts) return this.loading(null)
-    if (failed) return this.end(new Error(failed))  // it doesn't live on; the next click starts another
+    if (failed) return this.end(new (this.runs ? Broken : Error)(failed))  // it doesn't live on; the next click starts another
     const { done } = this.waiting.get(number) ?? {}
     this.waiting.delete(number)
     done?.(answer)
@@ -57,9 +61,13 @@ export class Python {
   end(error) {
     this.worker?.terminate()
     this.worker = null
+    this.runs = false
     for (const { fail } of this.waiting.values()) fail(error)
     this.waiting.clear()
   }
 }
 
 export class Stopped extends Error {}
+
+/** Python itself broke off, after it was loaded. */
+export class Broken extends Error {}

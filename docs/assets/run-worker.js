@@ -46,6 +46,7 @@ async function load({ python, modules, language, late }) {
   const pyodide = await loadPyodide({ indexURL: python })
   pyodide.FS.writeFile("/page.zip", new Uint8Array(await here.get(modules).arrayBuffer()))
   pyodide.globals.set("language", language)
+  pyodide.globals.set("tell", (done, count, seconds) => self.postMessage({ steps: { done, count, seconds } }))
   pyodide.runPython(`
 import json, sys, zipfile
 zipfile.ZipFile("/page.zip").extractall("/page")
@@ -53,7 +54,7 @@ sys.path.insert(0, "/page")
 import matplotlib, torch
 from runner import Session
 with open(f"/page/mistakes.{language}.json", encoding="utf-8") as file:
-    session = Session(json.load(file), matplotlib)
+    session = Session(json.load(file), matplotlib, tell)
 def answered(name, parts):
     return json.dumps(getattr(session, name)(*json.loads(parts)))
 `)

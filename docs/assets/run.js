@@ -6,14 +6,17 @@ import { element, filled, punctuation } from "./dom.js"
 import { editor } from "./run-editor.js"
 import { files } from "./run-files.js"
 import { same, shown } from "./run-output.js"
-import { Python, Stopped } from "./run-python.js"
+import { Broken, Python, Stopped } from "./run-python.js"
 
 const words = wordsOf("run")
 const LONG = 10  // seconds after which a run says that it takes long
+const EVERY = 5  // seconds after which it says more: each line is read out
+const MANY = 60  // seconds of a loop for which fewer steps are offered,
+const FEW = 30  // as many as these seconds hold
 const FONT = "from mhattn.show import use_chinese_font\nuse_chinese_font()\n"  // a browser has the letters
 const kept = store("mhattn-answers")
 const done = store("mhattn-tasks")
-const place = location.pathname.split("/").filter(Boolean).at(-1)
+const place = location.pathname.split("/").at(-2)  // as road.js names a page
 
 /** A table in this browser's own memory; none where storage is refused. */
 function store(key) {
@@ -44,7 +47,7 @@ const button = (text, act, data = {}) => {
 class Panel {
   constructor(run, label) {
     this.key = button(label, run, { "aria-keyshortcuts": "Control+Enter" })
-    this.halt = button(words.stop, () => python.stop())
+    this.halt = button(words.stop, again)
     this.halt.hidden = true
     this.bar = element("progress", "", { hidden: true, max: 1 }, { "aria-label": words.loading })
     this.line = element("span", "", { className: "mh-run-line" }, { role: "status" })
@@ -64,6 +67,13 @@ class Panel {
     else this.bar.hidden = true
     this.place.setAttribute("aria-busy", yes)
   }
+}
+
+/** End whatever runs, and have Python start anew behind what the reader does next. */
+function again() {
+  if (!python.worker) return
+  python.stop()
+  python.start().catch(() => {})
 }
 
 /** One run at a time: its panel shows what is loaded and for how long it has run. */
@@ -88,16 +98,27 @@ async function alone(panel, act) {
     const start = performance.now()
     timer = setInterval(() => {
       const seconds = Math.round((performance.now() - start) / 1000)
-      if (seconds >= LONG) panel.say(filled(words.long, { seconds }))
+      if (seconds % EVERY) return
+      if (python.steps) panel.say(forecast(python.steps))
+      else if (seconds >= LONG) panel.say(filled(words.long, { seconds }))
     }, 1000)
     await act()
   } catch (error) {
-    panel.say(error instanceof Stopped ? words.stopped : filled(words.failed, { why: error.message }))
+    const said = error instanceof Stopped ? words.stopped : error instanceof Broken ? words.broken : words.failed
+    panel.say(filled(said, { why: error.message }))
   } finally {
     clearInterval(timer)
     panel.busy(false)
     current = null
   }
+}
+
+/** How long a loop still takes, and how many of its steps half a minute holds if all take more than a minute. */
+function forecast({ done, count, seconds }) {
+  const each = seconds / done
+  const said = filled(words.steps, { done, count, seconds: Math.max(1, Math.round((count - done) * each)) })
+  const few = Number((FEW / each).toPrecision(1))
+  return each * count > MANY && few > 1 ? said + filled(words.fewer, { few, seconds: Math.round(few * each) }) : said
 }
 
 /** What Python answered, as elements: its output, its maps, its error in plain words. */
@@ -112,7 +133,7 @@ function results(answer) {
 
 function fault({ line, type, message, plain }) {
   const where = line ? filled(words.line, { line }) + punctuation.colon : ""
-  if (type === "AssertionError" && message) return element("div", element("p", message), { className: "mh-fault" })
+  if (type === "AssertionError" && message) return element("div", element("p", [where, message]), { className: "mh-fault" })
   const said = element("p", [where, element("code", message ? `${type}: ${message}` : type)])
   return element("div", [...(plain ? [element("p", plain)] : []), said], { className: "mh-fault" })
 }
@@ -194,18 +215,24 @@ class Cell {
         }
       }
       this.panel.say(words.running)
-      this.show(await python.ask("run", this.index, this.code, this.own))
+      const changed = cells.slice(0, this.index).filter(cell => cell.changed)
+      this.show(await python.ask("run", this.index, this.code, this.own, changed.map(({ index, own, code }) => [index, own, code])))
     })
   }
 
   stopped_by(cell) {
     this.panel.say(filled(words.above_failed, { number: cell.index + 1 }))
-    const link = button(words.show_it, () => cell.editor.focus())
-    this.panel.out.replaceChildren(element("p", link))
+    this.panel.out.replaceChildren(this.link_to(cell))
+  }
+
+  link_to(cell) {
+    return element("p", button(words.show_it, () => cell.editor.focus()))
   }
 
   show(answer) {
     const parts = results(answer)
+    const { taken } = answer.error ?? {}
+    if (taken !== undefined) parts.push(this.link_to(cells[taken]))
     const text = answer.output.trimEnd()
     const equal = !answer.error && same(text, this.printed)
     this.compare(equal)
@@ -280,7 +307,7 @@ class Task {
 
 /** The page's own code and state: whatever was written into its cells is put back. */
 function reset() {
-  python.stop()
+  again()
   for (const cell of cells.filter(({ editor }) => editor)) {
     cell.editor.value = cell.own
     cell.clear()

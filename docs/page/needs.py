@@ -32,7 +32,8 @@ class Cell:
         self.all = False  # nobody knows what a cell does that can't be read
         try:
             tree = ast.parse(source)
-        except SyntaxError:
+            table = symtable.symtable(source, "<cell>", "exec")
+        except Exception:  # also a sign that ends a text, or too many brackets
             self.all = True
             return
         self.changes = any(map(_changes, ast.walk(tree)))
@@ -46,7 +47,6 @@ class Cell:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 self.calls.add(node.func.id)
         # What functions call their own is no name of the page.
-        table = symtable.symtable(source, "<cell>", "exec")
         inner = list(_globals(table))
         self.inner = {each.get_name() for each in inner if each.is_referenced()}
         self.inner -= set(dir(builtins))

@@ -5,19 +5,33 @@ dictionaries that JSON can carry. `mistakes` has the plain sentences for what of
 """
 
 import ast
+import builtins
 import copy
 import io
 import linecache
 import random
 import sys
 import time
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 
 import mistakes
 import needs
 
 MOST = 200_000  # characters that a cell may print; a loop that prints has no end
+TICKS = "__ticking__"  # what a loop over a range goes through
 SLOW = 0.3  # seconds: a state that takes longer to copy is made anew instead
+
+
+class Ticking(ast.NodeTransformer):
+    """Has each loop over a range say how far it is."""
+
+    def visit_For(self, node):
+        self.generic_visit(node)
+        if isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", "") == "range":
+            name = ast.Name(TICKS, ast.Load())
+            call = ast.copy_location(ast.Call(name, [node.iter], []), node.iter)
+            node.iter = ast.fix_missing_locations(call)
+        return node
 
 
 class Printed(io.StringIO):
@@ -36,10 +50,13 @@ class Session:
         said: the sentences of `mistakes`, in the reader's language.
         recorder: an object with ``start()`` and ``taken()``, which says what a cell drew;
             None where nothing draws.
+        tell: called about every second of a loop over a range, with the steps that are done, how
+            many there are, and the seconds that they took.
     """
 
-    def __init__(self, said=None, recorder=None):
+    def __init__(self, said=None, recorder=None, tell=None):
         self.said, self.recorder, self.seeds = said or {}, recorder, _seeds()
+        self.tell, self.counts = tell, False
         self.reset()
 
     def reset(self):
@@ -76,7 +93,7 @@ class Session:
         there = {number for number, _ in self.ran}
         return [number for number in wants if number not in there]
 
-    def run(self, number, source, own=None):
+    def run(self, number, source, own=None, changed=()):
         """Run a cell that `plan` named.
 
         Args:
@@ -84,13 +101,18 @@ class Session:
             source: its code as the reader left it.
             own: its code as the page has it. The value of a last expression that is the
                 reader's own is shown, as in a notebook.
+            changed: the cells above that the reader changed: of each its place, its code as the
+                page has it, and as it is now.
 
         Returns:
-            ``output``, ``error`` or None, ``drawn``, ``seconds``.
+            ``output``, ``error`` or None, ``drawn``, ``seconds``. An error by a name that one of
+            ``changed`` no longer gives says so, and has that cell's place as ``taken``.
         """
         self.before.append(self._state())
         self.ran.append((number, source))
         result = self._execute(source, f"<cell {number + 1}>", own)
+        if result["error"]:
+            self._blame(result["error"], changed)
         if result["error"] and own is not None and source != own:
             self.ran[-1] = (
                 number,
@@ -134,14 +156,17 @@ class Session:
     def _execute(self, source, name, own, blamed=None):
         """Run some code; of an error, the line in the file that is ``blamed``, else in this one."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-        printed, error = Printed(), None
+        printed, error, self.counts = Printed(), None, False
+        setattr(builtins, TICKS, self._ticking)
         if self.recorder:
             self.recorder.start()
         start = time.perf_counter()
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), redirect_stderr(printed):  # warnings as well
             try:
                 tree = ast.parse(source, name)
                 shown = _shown(tree, source if own is None else own)
+                if self.tell:
+                    tree = Ticking().visit(tree)
                 exec(compile(tree, name, "exec"), self.names)
                 if shown is not None:
                     value = eval(compile(shown, name, "eval"), self.names)
@@ -157,6 +182,33 @@ class Session:
             "drawn": drawn,
             "seconds": round(seconds, 3),
         }
+
+    def _ticking(self, loop):
+        """The steps of a loop, of which the outermost says how far it is."""
+        if self.counts or not isinstance(loop, range):
+            return loop
+        return self._told(loop)
+
+    def _told(self, loop):
+        self.counts, start = True, time.perf_counter()
+        last = start
+        try:
+            for done, step in enumerate(loop):
+                now = time.perf_counter()
+                if done and now - last >= 1:
+                    self.tell(done, len(loop), now - start)
+                    last = now
+                yield step
+        finally:
+            self.counts = False
+
+    def _blame(self, error, changed):
+        """Name the changed cell that gave the page what an error lacks."""
+        lost = error.pop("lost")
+        for number, own, now in changed:
+            if lost and lost in _bound(own) - _bound(now) and "taken" in self.said:
+                error["plain"] += self.said["taken"].format(number=number + 1)
+                error["taken"] = number
 
     def _error(self, why, name):
         """An error with the last line of the cell that it came by, and a plain sentence."""
@@ -175,6 +227,7 @@ class Session:
             "type": kind,
             "message": str(why.msg if isinstance(why, SyntaxError) else why),
             "plain": mistakes.explained(why, self.said, self.names),
+            "lost": why.name if isinstance(why, NameError) else None,
         }
 
     def _state(self):

@@ -1,14 +1,21 @@
 """A page as a notebook and a script: nothing of it is lost, and formulas render anywhere."""
 
 import ast
+import contextlib
+import inspect
+import io
 import itertools
 import json
 import re
 
+import exercises
+import matplotlib.pyplot as plt
 import pytest
+import test_page_tasks
+import torch
 from cases import every
 from mhsite.beside import notebook
-from mhsite.pages import formulas as katex, measured, page as pages, release
+from mhsite.pages import formulas as katex, measured, page as pages, release, your_turn
 from mhsite.pages.cells import CHINESE_FONT
 from mhsite.pages.page import models_of, page_paths, parse, read, skeleton, spans
 from mhsite.pages.settings import settings
@@ -109,11 +116,11 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     commit = release.commit()
     wanted = f"mhattn{extras} @ git+{settings()['repo_url']}@{commit}"
     assert text(install) == f'%pip install --quiet "{wanted}"'
-    codes = [cell for cell in others if cell["cell_type"] == "code" and not is_own(cell)]
+    codes = [cell for cell in others if cell["cell_type"] == "code" and not is_added(cell)]
     sections = [block.section for block in page.walk() if block.kind == "include"]
     bare = [text(cell).replace(CHINESE_FONT, "").replace(";", "") for cell in codes]
-    assert [ast.dump(ast.parse(code)) for code in bare] == [
-        ast.dump(ast.parse(section.code.replace(";", ""))) for section in sections
+    assert [ast.dump(always(code)) for code in bare] == [
+        ast.dump(always(section.code.replace(";", ""))) for section in sections
     ]
     assert [cell["execution_count"] for cell in codes] == list(range(1, len(codes) + 1))
     script = notebook.script(page, HOME)
@@ -127,14 +134,33 @@ def test_all_code_is_there_and_says_what_it_needs(page):
         assert f"{model.megabytes} MB" in text(first)
 
 
+def always(code):
+    """Code without the question whether the reader has written anything."""
+    made = ast.parse(code)
+    made.body = [line for node in made.body for line in (node.body if asks(node) else [node])]
+    for node in ast.walk(made):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (said := ast.get_docstring(node)):
+            node.body[0].value.value = said  # which is indented with its function
+    return made
+
+
+def asks(node):
+    return isinstance(node, ast.If) and ast.unparse(node.test).startswith("unwritten(")
+
+
 def is_own(cell):
     """Is it the reader's, before a solution?"""
     return text(cell).startswith(("# Your turn: ", "# 轮到你了："))
 
 
+def is_added(cell):
+    """Is it no code of the page's: the reader's own, or what asks whether they wrote it?"""
+    return is_own(cell) or "\ndef unwritten(" in text(cell)
+
+
 def solutions_with_tests(page):
     """The sections of tasks, and those of the fold behind each."""
-    blocks = [block for block in page.walk() if block.kind == "block"]
+    blocks = [block for block in page.walk() if block.kind == "block" and block.mark == "///"]
     for task, fold in itertools.pairwise(blocks):
         if task.value == "task" and fold.value == "details":
             shown = [
@@ -150,6 +176,7 @@ NO_NAME = {"how-many-heads.md"}  # its test is handed an expression
 def test_before_each_solution_stands_a_cell_of_the_readers_own(page):
     cells = [cell for cell in cells_of(page)[2:] if cell["cell_type"] == "code"]
     own = [number for number, cell in enumerate(cells) if is_own(cell)]
+    assert sum("\ndef unwritten(" in text(cell) for cell in cells) == (len(own) > 0)
     tasks = list(solutions_with_tests(page))
     tested = [code for _, code in tasks if re.search(r"^\w+\(\w+\)$", code, re.M)]
     assert len(own) == (0 if page.name in NO_NAME else len(tested))
@@ -160,13 +187,99 @@ def test_before_each_solution_stands_a_cell_of_the_readers_own(page):
         *_, call = stub.split("\n")
         test, name = re.fullmatch(r"# (\w+)\((\w+).*\)", call).groups()
         assert f"def {test}(" in before
-        assert re.search(rf"^(def|class) {name}\b|^{name} = ", after, re.M)
-        assert re.search(
-            rf"^(# )?((def|class) {name}\b.*:\n(# )?    \.\.\.|{name} = \.\.\.)", stub, re.M
-        )
+        head = rf"(@.+\n    )*((def|class) {name}\b|{name} = )"
+        guarded = rf"^if unwritten\(\"{name}\"\):\n    {head}"
+        assert re.search(guarded, after, re.M)
+        assert after.replace(";", "") in script.replace(";", "")
+        assert re.search(rf"^((def|class) {name}\b.*:\n    \.\.\.|{name} = \.\.\.)", stub, re.M)
         assert (cells[number]["execution_count"], cells[number]["outputs"]) == (None, [])
         without_bases = re.sub(r"^(class \w+)\(.*\):", r"\1:", stub, flags=re.M)
         exec(without_bases, {})  # whoever runs all cells isn't stopped by it
+        assert judged(without_bases, after, test, name) is None
+        for answer in f"def {name}(*_): return 1", f"class {name}: x = 1", f"{name} = print":
+            assert judged(answer, after, test, name)[0]
+
+
+def judged(own, solution, test, name):
+    """What a solution's cell hands to the test behind an own cell, and whether that is the own;
+    None if the solution steps in."""
+    handed, names = [], {test: lambda *given: handed.append(given[0])}
+    exec(f"{inspect.getsource(your_turn.unwritten)}\n{own}", names)
+    mine, body = names[name], ast.parse(solution).body
+    (asked,) = [node for node in body if asks(node) and f"'{name}'" in ast.unparse(node.test)]
+    if eval(ast.unparse(asked.test), names):
+        return None
+    called = next(node for node in body if ast.unparse(node).startswith(f"{test}("))
+    assert body.index(asked) < body.index(called)
+    exec(ast.unparse(ast.Module([asked, called], [])), names)
+    return handed[0] is mine, handed[0]
+
+
+@each_page
+def test_nothing_else_needs_what_a_solution_alone_defines(page):
+    """Or who writes an answer of their own is stopped further down."""
+    codes = [text(cell) for cell in cells_of(page)[2:] if cell["cell_type"] == "code"]
+    for number, code in enumerate(codes):
+        body = ast.parse(code).body
+        for at, node in enumerate(body):
+            if asks(node):
+                wanted = re.findall(r"'(\w+)'", ast.unparse(node.test))
+                inside = {*exercises.bound(ast.unparse(ast.Module(node.body, [])))} - {*wanted}
+                later = [ast.unparse(x) for x in body[at + 1 :]] + codes[number + 1 :]
+                read = {
+                    n.id
+                    for n in ast.walk(ast.parse("\n".join(later)))
+                    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+                }
+                assert inside & read == set(), (page.name, code)
+
+
+def runs(page, answer):
+    """Run the notebook's cells in order, with an answer in the reader's first cell.
+
+    Returns what the cells print from there on, up to the first that is stopped; and the names.
+    """
+    names, printed, written = {"__name__": "__main__"}, io.StringIO(), False
+    torch.manual_seed(0)
+    for cell in cells_of(page)[2:]:
+        code = text(cell)
+        if cell["cell_type"] != "code":
+            continue
+        if is_own(cell) and not written:
+            code, written = answer or code, True
+        with contextlib.redirect_stdout(printed if written else io.StringIO()):
+            try:
+                exec(compile(code, page.name, "exec"), names)
+            except Exception as error:
+                if not written:
+                    raise
+                return f"{type(error).__name__}: {error}", names
+            finally:
+                plt.close("all")
+    return printed.getvalue(), names
+
+
+RUN = ["why-attention.md", "masks.md", "why-heads.md", "labs/see-order.md"]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", RUN)
+def test_whoever_runs_all_cells_is_judged_by_what_they_wrote(name, language, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = read(DOCS / language / name)
+    task = next(task for task in exercises.tasks() if test_page_tasks.page_of(task) == name)
+    wanted = ast.unparse(task.call.args[0])
+    wrong = next(each for each in task.names if each.startswith("wrong"))
+    passed = exercises.PASSED[language]
+    # Nothing is written: the page's solution steps in.
+    said, names = runs(page, "")
+    assert said.startswith(passed)
+    # An answer of the reader's own passes or is refused, and is what stays.
+    answers = test_page_tasks.answers(task, language)
+    for candidate, passes in (("right", True), (wrong, False)):
+        said, names = runs(page, answers[candidate])
+        assert said.startswith(passed if passes else "AssertionError: ")
+        assert names[wanted] is names[candidate]
 
 
 @pytest.mark.parametrize(

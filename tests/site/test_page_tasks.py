@@ -19,7 +19,7 @@ import pytest
 from drawn import few_now
 from mhsite import words
 from mhsite.pages import running, your_turn
-from mhsite.pages.page import read
+from mhsite.pages.page import read, spans
 from mhsite.stories import fingerprints
 from mhsite.stories.source import DOCS, ROOT
 
@@ -134,7 +134,11 @@ LACKS = {
     "serial-parallel/launched": (None, "it counts kernels of torch's, which the stand-in lacks"),
 }
 # Tasks that need a model which a page trains for minutes.
-TRAINS = {"build-and-train", "make-gqa", "rank-heads"}
+TRAINS = {
+    "build-and-train",
+    *(f"make-gqa/{task}" for task in ("layer", "model-test", "cache", "further")),
+    *(f"rank-heads/{task}" for task in ("removal", "gradient", "prune")),
+}
 SECONDS = 60  # that one answer may take, what it needs above it included
 
 
@@ -175,7 +179,7 @@ def pages():
     """Of each page that can be judged its fields, in each language: who is drawn runs now."""
     by_page = {}
     for task in fields():
-        if task.page not in TRAINS:
+        if task.name not in TRAINS:
             by_page.setdefault(task.page, []).append(task)
     road = [("en", page) for page, (first, *_) in by_page.items() if not first.in_lab]
     others = [(x, page) for x in ("en", "zh") for page in by_page if (x, page) not in road]
@@ -208,17 +212,19 @@ def test_the_field_of_a_task_judges_as_torch_does(judges, language, page, tasks)
         names, _ = LACKS.get(task.name, ([], ""))
         for name, answer in found[task.name].items():
             want = right[task.name][name]
-            off += [f"{task.name}, {name}, under torch: {x}" for x in faults(task, name, want)]
+            off += [
+                f"{task.name}, {name}, under torch: {x}" for x in faults(task, name, want, language)
+            ]
             if names is None or name in names:
                 assert answer["type"] == "Lacking" or not answer["passed"], (task.name, name)
                 continue
-            off += [f"{task.name}, {name}: {x}" for x in faults(task, name, answer)]
+            off += [f"{task.name}, {name}: {x}" for x in faults(task, name, answer, language)]
             if told(answer) != told(want):
                 off.append(f"{task.name}, {name}: {told(answer)}, torch: {told(want)}")
     assert off == []
 
 
-def faults(task, name, answer):
+def faults(task, name, answer, language):
     """What is wrong with the judgement of an answer, whatever torch says."""
     passes = name.startswith(("right", "solution", "after"))
     if name == "scaled" and "right_scaled" in task.names:
@@ -227,11 +233,41 @@ def faults(task, name, answer):
         return  # it may be right: what it was given is the test's alone
     if answer["passed"] != passes:
         yield f"{'is refused' if passes else 'passes'}: {answer['message']}"
-    elif not passes and not (answer["message"] or answer["plain"] or answer["unwritten"]):
-        yield "is refused without a word"
+    elif not passes and not answer["unwritten"]:
+        said = f"{answer['message']} {answer['plain']}"
+        if not exercises.SENTENCE[language].search(said):
+            yield f"is refused without a sentence in the page's language: {said}"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_each_of_these_tasks_has_two_hints_that_hold_no_solution(language):
+    tasks = {page: [x for x in fields() if page_of(x) == page] for page in map(page_of, fields())}
+    for name, own in tasks.items():
+        boxes = [b for b in read(DOCS / language / name).walk() if b.value == "task"]
+        assert len(boxes) == len(own), name
+        for box, task in zip(boxes, own, strict=True):
+            hints = [block for block in box.blocks if block.is_hint]
+            assert box.blocks[-1] is hints[-1], "nothing stands behind the hints"
+            assert len(hints) == len({hint.title for hint in hints}) == 2, task.name
+            said = "\n".join(b.text for hint in hints for b in hint.blocks)
+            codes = {squeezed(span.value.strip("`")) for span in spans(said) if span.kind == "code"}
+            lines = {squeezed(ast.unparse(each)) for each in answered(task.cells[1])}
+            assert codes & lines == set(), task.name
+
+
+def answered(solution):
+    """What a solution returns: the expressions that would give it away whole."""
+    for node in ast.walk(ast.parse(solution)):
+        whole = node.value if isinstance(node, ast.Return) else None
+        if whole is not None and not isinstance(whole, ast.Name):
+            yield whole
+
+
+def squeezed(code):
+    return re.sub(r"\s", "", code)
 
 
 def test_what_is_left_out_is_a_task():
     names = {task.name for task in fields()}
     assert set(LACKS) <= names
-    assert {task.page for task in fields()} >= TRAINS
+    assert names >= TRAINS

@@ -1,11 +1,13 @@
 """The way through the pages: the home page, the road, the sections and their cards."""
 
+import json
 import re
 from urllib.parse import urljoin
 
 import pytest
 from cases import every
-from mhsite.pages import navigation
+from mhsite import words
+from mhsite.pages import navigation, your_turn
 from mhsite.pages.page import read
 from mhsite.pages.settings import settings
 from mhsite.stories.source import DOCS, LANGUAGES
@@ -172,6 +174,27 @@ def test_what_was_read_to_its_end_has_a_tick(open_page, home, language):
     page.reload()
     page.locator(".mh-cards").first.wait_for()
     assert page.locator("ol.mh-cards .mh-read").count() == 0
+
+
+@each_language
+def test_a_solved_task_is_told_where_its_page_is_named(open_page, home, language):
+    """A page of the road has one task; the card of a lab counts."""
+    page = open_page(address(language, CHAPTERS[0]))
+    solved = {"masks/1": True, "see-order/1": True, "see-order/4": True}
+    page.evaluate("kept => localStorage.setItem('mhattn-tasks', kept)", json.dumps(solved))
+    page.reload()
+    page.locator(".mh-road .mh-solved").wait_for(state="attached")
+    stars = [bool(link.get_attribute("class")) for link in page.locator(".mh-road a").all()]
+    assert stars == [name == "masks.md" for name in CHAPTERS]
+    page.goto(home + address(language, "labs/index.md"))
+    page.locator(".mh-cards small b").first.wait_for()
+    tasks = len(your_turn.cells(opened(language, "labs/see-order.md")))
+    said = words.of(language, "road.counted", done=2, tasks=tasks)
+    assert page.locator(".mh-cards small b").all_inner_texts() == [said]
+    assert (
+        said
+        in page.locator(".mh-cards li").filter(has=page.locator("a[href*=see-order]")).inner_text()
+    )
 
 
 @each_language

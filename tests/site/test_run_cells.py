@@ -1,8 +1,11 @@
 """Cells run where they are read, and tasks are judged there: the runner alone, then in Chromium."""
 
 import importlib
+import io
 import re
+import subprocess
 import sys
+from zipfile import ZipFile
 
 import matplotlib.pyplot as plt
 import pytest
@@ -122,6 +125,8 @@ def test_reset_forgets_all(session):
     assert session.run(0, "print(x)")["error"]["type"] == "NameError"
 
 
+LACKING = "raise type('Lacking', (NotImplementedError, AttributeError), {})"
+
 # Of each mistake: the code, the line that is blamed, and what the plain sentence must hold.
 MISTAKES = {
     "indent": ("x = 1\n  y = 2", 2, "blanks"),
@@ -145,6 +150,61 @@ MISTAKES = {
     "join": ("import torch\ntorch.cat([torch.ones(2, 3), torch.ones(2, 4)])", 2, "equal"),
     "dtype": ("import torch\ntorch.ones(2, 2) @ torch.ones(2, 2).long()", 2, "float"),
     "axis": ("import torch\ntorch.ones(2).sum(dim=3)", 2, "axis"),
+    "empty": ("import torch\ntorch.ones(0).max()", 2, "empty"),
+    "type": ("issubclass(1, int)", 1, "kind"),
+    "other": ("raise ValueError('must be even')", 1, "message"),
+    "block": ("for i in range(3):\nprint(i)", 2, "four blanks"),
+    "vectors": ("import torch\ntorch.ones(4) @ torch.ones(5)", 2, "4 numbers and the other 5"),
+    "forward": ("import torch\ntorch.nn.Module()(3)", 2, "forward"),
+    "super": (
+        "from torch import nn\nclass M(nn.Module):\n    def __init__(self):\n"
+        "        self.a = nn.Linear(2, 3)\nM()",
+        4,
+        "super()",
+    ),
+    "closed": ("x = (1, 2]", 1, "]"),
+    "sign": ("x = 1\nprint（x）", 2, "（"),
+    "blank": ("x\u00a0= 1", 1, "blanks"),
+    "command": ("import torch\n!pip install numpy", 2, "notebooks"),
+    "prompt": (">>> x = 1", 1, ">>>"),
+    "elif": ("if 1:\n    pass\nelse if 2:\n    pass", 3, "elif"),
+    "call": ("print 3", 1, "print(…)"),
+    "equals": ("x = 3\nif x = 3:\n    pass", 2, "=="),
+    "outside": ("x = 3\nreturn x", 2, "return"),
+    "batches": ("import torch\ntorch.ones(2, 6, 8) @ torch.ones(2, 4, 4)", 2, "[2, 8]"),
+    "vector": ("import torch\ntorch.ones(6, 8) @ torch.ones(4)", 2, "8"),
+    "order": ("import torch\ntorch.ones(2, 3, 4).transpose(0, 1).view(6, 4)", 2, "reshape"),
+    "ragged": ("import torch\ntorch.tensor([[1, 2], [3]])", 2, "equally long"),
+    "indices": ("import torch\ntorch.nn.Embedding(4, 3)(torch.ones(2))", 2, "long()"),
+    "single": ("import torch\ntorch.ones(2).item()", 2, "mean()"),
+    "truth": ("import torch\nif torch.ones(2) > 0:\n    pass", 2, ".all()"),
+    "grad": ("import torch\ntorch.ones(2).sum().backward()", 2, "requires_grad"),
+    "twice": (
+        "import torch\nx = torch.ones(2, requires_grad=True)\ny = (x * x).sum()\n"
+        "y.backward()\ny.backward()",
+        5,
+        "anew",
+    ),
+    "loss": ("import torch\ntorch.ones(2, requires_grad=True).exp().backward()", 2, "sum()"),
+    "leaf": ("import torch\nx = torch.ones(2, requires_grad=True)\nx += 1", 3, "x = x + 1"),
+    "callable": ("x = 3\nx(4)", 2, "int"),
+    "parts": ("x = 3\nx[0]", 2, "int"),
+    "whole": ("x = [1, 2]\nx[1, 0]", 2, "slices"),
+    "combine": ("'a' + 1", 1, "type(x)"),
+    "format": ("import torch\nf'{torch.ones(2):.2f}'", 2, ".item()"),
+    "import": ("from mhattn import tabel", 1, "Did you mean table?"),
+    "overflow": ("import math\nmath.exp(1000)", 2, "larger"),
+    "memory": ("x = [0] * 10**30", 1, "memory"),
+    "exit": ("exit()", 1, "exit"),
+    "assert": ("assert 1 == 2", 1, "assert"),
+    "file": ("open('no/such')", 1, "file"),
+    # What only a page says
+    "absent": (f"{LACKING}('torch.sofmax is not in this page')", 1, "Did you mean softmax?"),
+    "device": (f"{LACKING}('torch.Tensor.cuda is not in this page')", 1, "GPU"),
+    "lacking": (f"{LACKING}('tensors without numbers')", 1, "small torch"),
+    "input": ("raise OSError('[Errno 29] I/O error')", 1, "input"),
+    "alone": ("""raise RuntimeError("can't start new thread")""", 1, "threads"),
+    "printed": ("print('x' * 300_000)", 1, "too much"),
 }
 
 
@@ -168,7 +228,57 @@ def test_every_sentence_is_of_a_rule(runner):
     import mistakes
 
     rules = {sentence for _, _, sentence in mistakes.RULES}
-    assert rules | {"near"} == set(words.of("en", "python.mistakes"))
+    assert rules == set(MISTAKES)
+    assert rules | {"near", "taken"} == set(words.of("en", "python.mistakes"))
+
+
+def test_a_misspelt_name_is_asked_for(session):
+    for code, meant in {
+        "wieghts = 1\nprint(weights)": "wieghts",
+        "x = true": "True",
+        "Print(3)": "print",
+        "import math\nmath.sqtr(2)": "sqrt",
+    }.items():
+        assert session.run(0, code, "")["error"]["plain"].endswith(f"Did you mean {meant}?")
+
+
+def test_a_name_that_a_changed_cell_gave_is_traced_to_it(session):
+    own = ["import torch\nX = torch.ones(2)", "print(X)"]
+    for now in ("", "import torch\nx = torch.ones(2)"):
+        session.plan([now, own[1]], 1)
+        error = session.run(1, own[1], own[1], [[0, own[0], now]])["error"]
+        assert error["taken"] == 0
+        assert "cell 1" in error["plain"]
+    error = session.run(1, "print(Y)", own[1], [[0, own[0], ""]])["error"]
+    assert "taken" not in error
+
+
+def test_what_cannot_be_read_at_all_is_an_error_of_its_cell(session):
+    """Each came out of the parser in another way, and ended Python itself."""
+    late = "x = 1\ndef f():\n    x\n    global x"
+    for code in ("await x", "def f(a, a):\n    pass", "x = 1\0", late):
+        assert session.plan([code, "x"], 1)[-1] == 1
+        assert session.run(0, code, "")["error"]["type"] in ("SyntaxError", "ValueError")
+
+
+def test_a_long_loop_says_how_far_it_is(runner, monkeypatch):
+    """The outermost loop alone, about once in a second; what a cell gives stays the same."""
+    clock, told = iter(range(0, 9999)), []
+    monkeypatch.setattr(runner.time, "perf_counter", lambda: next(clock) / 2)
+    session = runner.Session(None, None, lambda *step: told.append(step))
+    code = (
+        "found = []\ndef many(n):\n    for i in range(n):\n        for j in range(2):\n"
+        "            found.append(i)\n        if i == 6:\n            break\nmany(10)\n"
+        "for i in range(3):\n    pass\nelse:\n    print(len(found), found[-1], i)"
+    )
+    assert session.run(0, code)["output"] == "14 6 2\n"
+    assert [step[:2] for step in told] == [(1, 10), (3, 10), (5, 10), (1, 3)]
+    assert session.run(1, "for i in range(4):\n    i / (i - 2)", "")["error"]["line"] == 2
+
+
+def test_warnings_are_shown(session):
+    code = "import sys\nprint('careful', file=sys.stderr)"
+    assert session.run(0, code)["output"] == "careful\n"
 
 
 def test_what_has_no_sentence_has_none(session):
@@ -317,6 +427,31 @@ def test_the_zip_is_the_same_twice_and_holds_what_cells_import():
     running.modules.cache_clear()
     assert running.modules() == once
     assert len(once) < 600_000
+
+
+IMPORT_ALL = """
+import importlib, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+sys.modules["numpy"] = None
+import matplotlib, torch
+failed = []
+for path in sorted(pathlib.Path(sys.argv[1], "mhattn").rglob("*.py")):
+    name = ".".join(path.relative_to(sys.argv[1]).with_suffix("").parts)
+    try:
+        importlib.import_module(name.removesuffix(".__init__"))
+    except Exception as why:
+        failed.append(f"{name}: {why!r}")
+sys.exit("\\n".join(failed) or 0)
+"""
+
+
+def test_every_module_of_the_zip_can_be_imported_in_a_page(tmp_path):
+    """Without NumPy: one that asks for it takes along every lab with a model."""
+    with ZipFile(io.BytesIO(running.modules())) as archive:
+        archive.extractall(tmp_path)
+    command = [sys.executable, "-S", "-c", IMPORT_ALL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", env={"PATH": ""})
+    assert done.returncode == 0, done.stderr
 
 
 # As a reader does it

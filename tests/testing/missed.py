@@ -1,22 +1,79 @@
 """``python tests/testing/missed.py [words]`` prints what the doctor misses and where it errs.
 
 Without words, it examines all mutants, and the right layers of which it is told what isn't so.
+``--count N`` examines N mutants, drawn by lot, and all right layers, with three seeds and two sizes
+of each, and files what came out in docs/data/texts/doctor-kinds.tsv: half an hour of one core.
 """
 
+import inspect
+import random
 import sys
 import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import torch
 from mutants import MUTANTS, Mutant
-from rights import WRONG
+from rights import RIGHT, WRONG
 
 from mhattn.testing import Finding, Report, check_attention
 
+KINDS = Path(__file__).parents[2] / "docs/data/texts/doctor-kinds.tsv"
+SEEDS = 1, 2, 3
+HEADS = "num_heads", "num_kv_heads"
 
-def examined(mutant: Mutant, **only: tuple[str, ...]) -> Report:
-    """The report of a mutant, by all checks or by some."""
-    torch.manual_seed(0)
-    return check_attention(mutant.make(), **mutant.how | only)
+
+def examined(mutant: Mutant, seed: int = 0, factor: int = 1, **only: tuple[str, ...]) -> Report:
+    """The report of a mutant, by all checks or by some; with ``factor`` times as many heads."""
+    torch.manual_seed(seed)
+    wider, how = larger(mutant, factor)
+    return check_attention(mutant.kind(**mutant.sizes | wider), **mutant.how | how | only)
+
+
+def larger(mutant: Mutant, factor: int) -> tuple[dict[str, int], dict[str, Any]]:
+    """What a mutant is built with and told where it has more heads of the same size."""
+    asked = inspect.signature(mutant.kind.__init__).parameters
+    known = {name: p.default for name, p in asked.items()} | mutant.sizes
+    known = {
+        name: known[name] for name in ("embed_dim", *HEADS) if isinstance(known.get(name), int)
+    }
+    told = {name: mutant.how[name] * factor for name in HEADS if name in mutant.how}
+    if factor == 1 or not known:  # a function has no size of its own: it is told how many heads
+        return {}, told if factor > 1 else {}
+    return {name: size * factor for name, size in known.items()}, told
+
+
+def count(number: int) -> None:
+    """Of each kind of mistake: how often it was found, and for its own reason; right layers."""
+    rows = {check: Counter() for check in sorted({m.found_by[0] for m in MUTANTS})}
+    for mutant in sorted(random.Random(0).sample(MUTANTS, number), key=lambda m: m.name):
+        row = rows[mutant.found_by[0]]
+        row["mistakes"] += 1
+        for seed in SEEDS:
+            for factor in (1, 2):
+                report = examined(mutant, seed, factor)
+                row["runs"] += 1
+                row["found"] += not report.ok
+                row["named"] += bool(reasons(mutant, report))
+                row["first"] += bool(reasons(mutant, report)[:1] == report.errors[:1] != [])
+                if report.ok:
+                    print(f"MISSED {mutant.name}, seed {seed}, {factor} x", flush=True)
+    right = Counter(mistakes=len(RIGHT))
+    for name, each in RIGHT.items():
+        for seed in SEEDS:
+            torch.manual_seed(seed)
+            report = check_attention(each.make(), **each.how)
+            right["runs"] += 1
+            right["found"] += not report.ok
+            if not report.ok:
+                print(f"ACCUSED {name}, seed {seed}: {report.errors[0]}", flush=True)
+    columns = "mistakes", "runs", "found", "named", "first"
+    lines = ["\t".join(["kind", *columns])]
+    for kind, row in (rows | {"right": right}).items():
+        if row["runs"]:
+            lines.append("\t".join([kind, *(str(row[column]) for column in columns)]))
+    KINDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def reasons(mutant: Mutant, report: Report) -> list[Finding]:
@@ -64,6 +121,8 @@ def missed(mutant: Mutant) -> bool:
 
 def main() -> None:
     words = sys.argv[1:]
+    if words[:1] == ["--count"]:
+        return count(int(words[1]))
     if not words:
         wrong()
     asked = [mutant for mutant in MUTANTS if all(word in mutant.name for word in words)]

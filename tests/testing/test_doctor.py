@@ -5,6 +5,8 @@ checks that should find it, of each right layer some checks, drawn anew by each 
 whole reports. ``pytest -m slow`` makes all whole reports.
 """
 
+import csv
+import itertools
 import re
 import time
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from drawn import drawn, few_now
-from missed import examined, reasons
+from missed import KINDS, SEEDS, examined, reasons
 from mutants import MUTANTS
 from rights import RIGHT, WRONG
 from torch import nn
@@ -64,6 +66,19 @@ def test_every_mutant_is_found_for_its_own_reason(mutant):
 @every_mutant
 def test_every_mutant_is_found_in_the_whole_report(mutant):
     is_found(mutant, examined(mutant))
+
+
+def test_the_table_of_kinds_is_what_seeds_and_sizes_give():
+    """Two mutants of it, drawn anew by each commit, with each seed and size."""
+    with KINDS.open(encoding="utf-8", newline="") as file:
+        *rows, right = csv.DictReader(file, delimiter="\t")
+    missed = sum(int(row["runs"]) - int(row["found"]) for row in rows)
+    assert (sum(int(row["mistakes"]) for row in rows), missed) == (100, 0)
+    assert (int(right["mistakes"]), right["found"]) == (len(RIGHT), "0")
+    filed = [mutant for mutant in SEEN if mutant.found_by[0] in {row["kind"] for row in rows}]
+    for mutant in drawn(filed, 2, of="kinds"):
+        for seed, factor in itertools.product(SEEDS, (1, 2)):
+            assert not examined(mutant, seed, factor).ok, (mutant.name, seed, factor)
 
 
 @pytest.mark.parametrize("name", few_now(RIGHT, 4, of="whole reports", name=str))

@@ -384,9 +384,8 @@ def softmax(
         return out
     x = x if dtype is None else cast(x, dtype)
     if not x.dtype.is_floating_point:
-        raise RuntimeError(
-            f'"softmax_lastdim_kernel_impl" not implemented for {x.dtype.name.capitalize()!r}'
-        )
+        kind = _plain(x.dtype)
+        raise RuntimeError(f'"softmax_lastdim_kernel_impl" not implemented for {kind!r}')
     at = axis(-1 if dim is None else dim, x.ndim)
     if x._data is None:
         return new(None, x.shape, x.dtype, x._device)

@@ -35,10 +35,14 @@ ATTRIBUTES = re.compile(r"\{ [.:#][^}]*\}")
 
 
 class Code(NamedTuple):
-    """A section of the page; ``folded`` where the reader has to ask for it."""
+    """A section of the page; ``folded`` where the reader has to ask for it.
+
+    Of a solution, ``own`` is the reader's own cell, which stands before it.
+    """
 
     section: Section
     folded: bool
+    own: str = ""
 
 
 class Turn(NamedTuple):
@@ -100,10 +104,16 @@ def code_cell(name: str, piece: Code, language: str, runs: int) -> dict[str, Any
     if drawn:
         outputs.append(_shown({"image/svg+xml": results.figure(drawn, language)}))
     about = {"jupyter": {"source_hidden": True}, "tags": ["hide-input"]} if piece.folded else {}
-    code = cells.taken_away(piece.section.code, language)
+    code = _taken_away(piece, language)
     cell = prose_cell(name, _quiet(code.rstrip("\n")))
     ran = {"outputs": outputs, "execution_count": runs}
     return cell | {"cell_type": "code", "metadata": about} | ran
+
+
+def _taken_away(piece: Code, language: str) -> str:
+    """A section's code as it runs elsewhere: a solution leaves the reader's answer in force."""
+    code = cells.taken_away(piece.section.code, language)
+    return your_turn.stepping_in(code, piece.own, language) if piece.own else code
 
 
 def unrun_cell(name: str, code: str) -> dict[str, Any]:
@@ -150,6 +160,8 @@ def _head(page: Page, home: str) -> Iterator[dict[str, Any]]:
     yield prose_cell("about", "\n\n".join([f"# {page.headings[0].title}", *_about(page, home)]))
     install = f'%pip install --quiet "{_requirement(page)}"'
     yield unrun_cell("install", install)
+    if your_turn.cells(page):
+        yield unrun_cell("unwritten", your_turn.helper(page.language).rstrip("\n"))
 
 
 def script(page: Page, home: str) -> str:
@@ -157,15 +169,19 @@ def script(page: Page, home: str) -> str:
     about = [re.sub(r"\[.*?\]\((.*?)\)", r"\1", line) for line in _about(page, home)]
     about = [page.headings[0].title, *about, f'python -m pip install "{_requirement(page)}"']
     parts, titles, drawn = ["".join(f"# {line}\n" for line in about)], [], False
-    turns = your_turn.cells(page)
+    turns, own = your_turn.cells(page), {}
+    if turns:
+        parts.append(f"# %%\n{your_turn.helper(page.language)}")
     for block in page.walk():
         if block.line in turns and block.kind == "block":
             parts += [f"# %%\n{turns[block.line]}\n"]
+            own |= {inner.line: turns[block.line] for inner in block.walk()}
         if block.kind == "heading":
             titles.append(block.title)
         if block.kind == "include":
             parts.append(" ".join(["# %%", " · ".join(titles)]).rstrip())
-            parts.append(cells.taken_away(block.section.code, page.language))
+            piece = Code(block.section, False, own.get(block.line, ""))
+            parts.append(_taken_away(piece, page.language))
             titles, drawn = [], drawn or bool(results.drawn(block.section))
     if drawn:
         parts.append("# %%\nimport matplotlib.pyplot as plt\n\nplt.show()\n")
@@ -233,9 +249,9 @@ class _Plain:
         self.turns = your_turn.cells(page)
 
     def pieces(
-        self, blocks: tuple[Block, ...], folded: bool = False
+        self, blocks: tuple[Block, ...], folded: bool = False, own: str = ""
     ) -> Iterator[str | Code | Turn]:
-        """``folded``: whether the reader has to unfold them."""
+        """``folded``: whether the reader has to unfold them; ``own``: as in `Code`."""
         waiting: dict[str, list[str | Code]] = {}  # captions of figures whose code comes next
         figure = ""
         for number, block in enumerate(blocks):
@@ -248,7 +264,7 @@ class _Plain:
                 continue
             if block.kind == "block" and block.line in self.turns:
                 yield Turn(self.turns[block.line])
-            made = self.written(block, folded)
+            made = self.written(block, folded, own)
             if block.value == "caption" and figure in waiting:
                 waiting[figure] += made
                 continue
@@ -266,11 +282,11 @@ class _Plain:
         inner = [block] if block.kind == "include" else Page(block.blocks).walk()
         return any(results.drawn(b.section) == figure for b in inner if b.kind == "include")
 
-    def written(self, block: Block, folded: bool) -> Iterator[str | Code]:
+    def written(self, block: Block, folded: bool, own: str) -> Iterator[str | Code]:
         if block.kind == "include":
-            yield Code(block.section, folded)
+            yield Code(block.section, folded, own)
         elif block.kind == "block":
-            yield from self.admonition(block, folded)
+            yield from self.admonition(block, folded, own)
         elif block.kind == "heading":
             self.anchor = block.value
             if len(block.mark) > 1:  # the title stands in the first cell
@@ -297,10 +313,10 @@ class _Plain:
         elif block.kind != "needs":
             yield block.text
 
-    def admonition(self, block: Block, folded: bool) -> Iterator[str | Code]:
+    def admonition(self, block: Block, folded: bool, own: str) -> Iterator[str | Code]:
         """Of a block that folds only prose is folded: cells stand under its title."""
-        folds = block.value == "details"
-        inside = list(self.pieces(block.blocks, folded or folds))
+        folds, own = block.value == "details", self.turns.get(block.line, own)
+        inside = list(self.pieces(block.blocks, folded or folds, own))
         title = with_spans(block.title, self.span)
         if folds and all(isinstance(piece, str) for piece in inside):
             title = with_spans(block.title, self.in_html)

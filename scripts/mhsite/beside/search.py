@@ -116,9 +116,9 @@ def _entries(page: Page) -> Iterator[tuple[str, str, str]]:
 
 
 def _blocks(blocks: tuple[Block, ...]) -> Iterator[Block]:
-    """Those with words, a question with its answer as one."""
+    """Those with words, a question with its answer as one; nobody searches for a hint."""
     for block in blocks:
-        if block.value.startswith(("measured ", "museum ")):
+        if block.value.startswith(("measured ", "museum ")) or block.is_hint:
             continue
         if block.kind == "table":  # that of the glossary has headings
             yield from parse(tables.table(block, block.language, str)).blocks

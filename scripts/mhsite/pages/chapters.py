@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from html import escape
 
 from mhsite import words
-from mhsite.pages import fragments, navigation
+from mhsite.pages import fragments, navigation, running, your_turn
 from mhsite.pages.page import Block, Page, read
 from mhsite.pages.settings import settings
 from mhsite.stories.source import DOCS, SourceError
@@ -49,7 +49,8 @@ def cards(block: Block, page: Page, address: Address) -> Iterator[str]:
         if title:
             yield f"## {title} {{ #about-{names[0].removesuffix('.md')} }}"
         shown = "".join(_card(name, page, address) for name in names)
-        ticks = fragments.script("road", address) if kind == "ol" else ""
+        keeps = kind == "ol" or " data-tasks=" in shown
+        ticks = fragments.script("road", address) if keeps else ""
         yield f'<{kind} class="mh-cards">{shown}</{kind}>{ticks}'
 
 
@@ -69,7 +70,9 @@ def _card(name: str, page: Page, address: Address) -> str:
     about = read(path)
     parts = [fragments.time(about), after(about)]
     said = " · ".join(filter(None, parts))
-    link = f'<a href="{fragments.url(about, address)}">{_picture(about, address)}'
+    fields = len(your_turn.cells(about)) if about.is_notebook and running.runs(about) else 0
+    tasks = f' data-tasks="{fields}"' if fields else ""  # of which a browser keeps what is solved
+    link = f'<a href="{fragments.url(about, address)}"{tasks}>{_picture(about, address)}'
     title = f"<b>{escape(navigation.title(name, page.language))}</b></a>"
     told = f"<p>{escape(navigation.description(name, page.language))}</p><small>{said}</small>"
     return f"<li>{link}{title}{told}</li>"

@@ -65,6 +65,11 @@ class Block:
         return self.kind == "block" and "\n    type: question\n" in self.text
 
     @property
+    def is_hint(self) -> bool:
+        """Whether it is a hint of a task, which unfolds."""
+        return self.kind == "block" and "\n    type: hint\n" in self.text
+
+    @property
     def trap(self) -> str:
         """Of a warning, the section of a story that is a trap; the first if there are several."""
         shown = (each.value for each in self.walk() if each.kind == "include")

@@ -41,6 +41,7 @@ HERE = DOCS / "page"
 MORE = ("by-hand.md", "questions.md")  # pages whose cells run, beside the road and the labs
 STANDS_IN = "show/plots.py"  # of the package: what needs NumPy has a twin in docs/page
 PLACE = re.compile(r"^COLORS = HEAD_COLORS = NEGATIVE = None.*\n", re.M)
+NUMPY = re.compile(rb"^import numpy as np\n", re.M)  # what reads files of models; a page has none
 CONSTANTS = {"COLORS", "HEAD_COLORS", "NEGATIVE"}
 DATA = "mhattn/lessons/data"  # where the package looks for a chapter's files
 LARGEST = 200_000  # bytes of a file of data that travels with the modules
@@ -64,8 +65,6 @@ def script(address: Callable[[str], str]) -> str:
 def field(stub: str) -> str:
     """The place of a task where the reader writes, with the head of what is asked for."""
     _, *heads, call = stub.split("\n\n\n")  # behind what a notebook says of the cell
-    # A name that earlier cells gave is commented out in a notebook; here an answer stands alone.
-    heads = ["\n".join(line.removeprefix("# ") for line in head.split("\n")) for head in heads]
     data = f'data-stub="{_attribute(chr(10).join(heads))}"'
     data += f' data-call="{_attribute(call.removeprefix("# "))}"'
     return f'<div class="mh-turn" {data}></div>'
@@ -150,7 +149,8 @@ def _contents() -> dict[str, bytes]:
     rooms = {path.parent for path in map(home.joinpath, reached)} | {home}
     reached.append("lessons/files.py")  # which keys don't follow: it only finds files
     for path in [*map(home.joinpath, reached), home / "door.py", *_doors(rooms)]:
-        found[f"mhattn/{path.relative_to(home).as_posix()}"] = path.read_bytes()
+        code = NUMPY.sub(b"np = None\n", path.read_bytes())
+        found[f"mhattn/{path.relative_to(home).as_posix()}"] = code
         for beside in path.parent.glob("*.toml"):
             if beside.name in path.read_text(encoding="utf-8"):
                 found[f"mhattn/{beside.relative_to(home).as_posix()}"] = beside.read_bytes()

@@ -220,7 +220,14 @@ def test_every_page_with_a_widget_is_used():
         for block in source("en", name).walk()
         if block.kind == "widget"
     }
-    assert widgets == used
+    assert widgets == used | {"cut-heads"}
+
+
+@each_language
+def test_the_real_model_says_that_a_folder_starts_none(open_file, language):
+    page = open_file(f"{address(language, 'cut-heads.md')}index.html")
+    said = page.locator("[data-widget=cut-heads]").inner_text()
+    assert said == words.of(language, "cut-heads.offline")
 
 
 @each_language

@@ -14,6 +14,7 @@
 - `museum`: every silent mistake of the pages; `traps` reads them; `exhibits`: forty, by what one
   sees.
 - `running`: the keys that run cells in the page, and the files of Python that they load.
+- `model_parts`: the language model that a page loads; `from_npm`: files of npm's packages.
 - `your_turn`: the reader's own cell of a task, before its solution.
 - `calculator`: its form, and the known models for its script.
 - `notices`: how the stories ran here; `release`: which state of the project a site is.

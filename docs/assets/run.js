@@ -298,7 +298,7 @@ class Task {
 
   judged(answer) {
     const { passed, unwritten, error } = answer
-    this.doctor.hidden = !("doctor" in this.turn.dataset) || unwritten.length > 0
+    this.doctor.hidden = passed || !("doctor" in this.turn.dataset) || unwritten.length > 0
     this.editor.mark(error?.line ?? null)
     this.turn.classList.toggle("mh-passed", passed)
     this.panel.out.replaceChildren(...results(answer))

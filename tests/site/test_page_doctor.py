@@ -47,8 +47,8 @@ NAMED = {
         "wrong_nan": "empty-rows",
     },
 }
-# Number by number, which takes minutes. Of the right one, which passes the page's test, the doctor says
-# that its powers overflow: a field offers the doctor only where the test refuses.
+# Number by number, which takes minutes. Of the right one the doctor says that its powers overflow:
+# a field offers the doctor only where the page's test refuses.
 BY_NUMBERS = {"serial-parallel/loops": ("right", "wrong_last")}
 # Layers whose loops or parts take long in plain Python, and what trains before.
 NOW = {"shapes"}

@@ -34,8 +34,8 @@ class Session:
 
     Args:
         said: the sentences of `mistakes`, in the reader's language.
-        recorder: an object with ``start()`` and ``taken()``, which says what a cell drew;
-            None where nothing draws.
+        recorder: an object with ``start()`` and ``taken(names)``, which says what a cell drew
+            and showed; None where nothing draws.
     """
 
     def __init__(self, said=None, recorder=None):
@@ -150,7 +150,7 @@ class Session:
             except BaseException as why:
                 error = self._error(why, blamed or name)
         seconds = time.perf_counter() - start
-        drawn = self.recorder.taken() if self.recorder else None
+        drawn = self.recorder.taken(self.names) if self.recorder else None
         return {
             "output": printed.getvalue(),
             "error": error,

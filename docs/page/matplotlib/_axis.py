@@ -87,14 +87,18 @@ class Axis:
         return found if self.scale == "log" else [0.0, *(x for x in found if x >= self.linthresh)]
 
     def _round(self, points):
-        """Round numbers, at most ten, and no more than there is room for."""
+        """Round numbers, at most ten, and no more than there is room for; but two of them."""
         low, high = sorted(self.ends)
         most = max(1, min(9, int(points / (self.tick_size * (3 if self.is_x else 2)))))
         raw = (high - low) / most
         power = 10.0 ** math.floor(math.log10(raw))
-        step = next(n * power for n in STEPS if n * power >= raw * (1 - 1e-9))
-        first = math.ceil(low / step - 1e-9)
-        return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+        steps = [n * power for n in (*(n / 10 for n in STEPS[:-1]), *STEPS)]
+        largest = next(i for i, step in enumerate(steps) if step >= raw * (1 - 1e-9))
+        for step in reversed(steps[: largest + 1]):
+            first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+            if last > first:
+                break
+        return [n * step for n in range(first, last + 1)]
 
     def _written(self, ticks):
         """Numbers with as many digits as tell them apart."""

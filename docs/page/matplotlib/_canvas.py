@@ -10,7 +10,7 @@ from html import escape
 PAD = 2.88  # points around a picture; this and the next as in the build's figures
 ZOOM, SMALL, COLUMN = 1.45, 250, 690
 LEAST, PHONE, GROWTH = 9.05, 328, 1.16  # pixels of letters and of pictures on a phone
-HEIGHT, DESCENT, STEP = 0.972, 0.209, 1.125  # of a line of text, in sizes of its letters
+RISE, DESCENT, STEP = 0.76, 0.24, 1.2  # of a line of text, in sizes of its letters
 WIDTHS = {
     0.3: "fijltIJ.,:;'|!()[] -/·",
     0.5: "sz*rcF?L",
@@ -195,13 +195,22 @@ class Place:
     def __init__(self, text, size, point, ha="left", va="baseline", turn=0, ma=None, look=()):
         self.pieces = [written(line) for line in str(text).split("\n")]
         self.size, self.look, self.side = size, look, ma or ha
+        if turn == 90 and ma is None:  # what is known of a text's length is a guess
+            self.side = {"top": "right", "bottom": "left", "baseline": "left"}.get(va, "center")
         self.width = size * max(width for _, width in self.pieces)
-        self.depth = size * (HEIGHT + STEP * (len(self.pieces) - 1))
+        count = len(self.pieces)
+        self.lead = (STEP - 1) / 2 if count > 1 else 0  # above each line, and below
+        self.depth = size * count * (1 + 2 * self.lead)
         self.turn = math.radians(turn)
         self.corner = (0, 0)
         xs, ys = zip(*self.corners(), strict=True)
         across = {"left": min(xs), "right": max(xs)}.get(ha, (min(xs) + max(xs)) / 2)
-        along = {"top": max(ys), "bottom": min(ys), "baseline": min(ys) + DESCENT * size}
+        along = {
+            "top": max(ys),
+            "bottom": min(ys),
+        }
+        along["center_baseline"] = max(ys) - (self.lead + RISE / 2) * size
+        along["baseline"] = min(ys) + (DESCENT + self.lead) * size
         self.corner = point[0] - across, point[1] - along.get(va, (min(ys) + max(ys)) / 2)
 
     def at(self, x, y):
@@ -218,4 +227,4 @@ class Place:
         """Each line's pieces, and where it begins, has its middle, or ends."""
         x = {"center": self.width / 2, "right": self.width}.get(self.side, 0)
         for i, (runs, _) in enumerate(self.pieces):
-            yield runs, *self.at(x, -self.size * (HEIGHT - DESCENT + STEP * i))
+            yield runs, *self.at(x, -self.size * (RISE + self.lead + STEP * i))

@@ -3,7 +3,7 @@
 import itertools
 
 from matplotlib._artists import Line, Text, filled, points_of
-from matplotlib._canvas import HEIGHT, Place, paint, stroke
+from matplotlib._canvas import RISE, Place, paint, stroke
 
 SIZE = 10  # of letters in a legend
 GAP, SAMPLE, COLUMNS, EDGE, AWAY = 5, 20, 20, 4, 5  # points: in it, and from the sides
@@ -180,11 +180,11 @@ class Legend:
         self.width = sum(self.widths) + COLUMNS * (columns - 1) + 2 * EDGE
         if self.title:
             self.width = max(self.width, Place(self.title, size, (0, 0)).width + 2 * EDGE)
-        self.height = rows * HEIGHT * size + (rows - 1) * GAP + 2 * EDGE
+        self.height = rows * size + (rows - 1) * GAP + 2 * EDGE
 
     def draw(self, canvas, box):
         left, _, _, high = self._box(box)
-        size, row = self.size, HEIGHT * self.size + GAP
+        size, row = self.size, self.size + GAP
         top = high - EDGE
         if self.title:
             middle = Place(self.title, size, (left + self.width / 2, top), "center", "top")
@@ -194,7 +194,7 @@ class Legend:
         for column, width in zip(self.columns, self.widths, strict=True):
             for i, (handle, label) in enumerate(column):
                 name = Place(label, size, (x + SAMPLE + 8, top - i * row), "left", "top")
-                base = top - i * row - 0.763 * size
+                base = top - i * row - RISE * size
                 _sample(canvas, handle, x, base)
                 canvas.text(name, 0)
             x += width + COLUMNS

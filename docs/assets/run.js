@@ -5,7 +5,7 @@
 import { element, filled, punctuation } from "./dom.js"
 import { editor } from "./run-editor.js"
 import { files } from "./run-files.js"
-import { same, shown } from "./run-output.js"
+import { pictures, same, shown } from "./run-output.js"
 import { Broken, Python, Stopped } from "./run-python.js"
 
 const words = wordsOf("run")
@@ -121,12 +121,11 @@ function forecast({ done, count, seconds }) {
   return each * count > MANY && few > 1 ? said + filled(words.fewer, { few, seconds: Math.round(few * each) }) : said
 }
 
-/** What Python answered, as elements: its output, its maps, its error in plain words. */
+/** What Python answered, as elements: its output, its pictures, its error in plain words. */
 function results(answer) {
   const { output, error, drawn } = answer
-  const parts = shown(output)
-  if (drawn) parts.push(...drawn.maps.map(map => shown.map(map)))
-  if (drawn && !drawn.maps.length) parts.push(element("p", words.undrawn, { className: "mh-note" }))
+  const parts = shown(output, drawn?.grids)
+  if (drawn) parts.push(...pictures(drawn))
   if (error) parts.push(fault(error))
   return parts
 }

@@ -48,8 +48,8 @@ class Session:
 
     Args:
         said: the sentences of `mistakes`, in the reader's language.
-        recorder: an object with ``start()`` and ``taken()``, which says what a cell drew;
-            None where nothing draws.
+        recorder: an object with ``start()`` and ``taken(names)``, which says what a cell drew
+            and showed; None where nothing draws.
         tell: called about every second of a loop over a range, with the steps that are done, how
             many there are, and the seconds that they took.
     """
@@ -201,7 +201,7 @@ class Session:
             except BaseException as why:
                 error = self._error(why, blamed or name)
         seconds = time.perf_counter() - start
-        drawn = self.recorder.taken() if self.recorder else None
+        drawn = self.recorder.taken(self.names) if self.recorder else None
         return {
             "output": printed.getvalue(),
             "error": error,

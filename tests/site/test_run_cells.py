@@ -529,7 +529,7 @@ def test_nothing_is_loaded_before_the_first_click(open_page):
     page.wait_for_timeout(500)
     assert asked == []
     loaded = page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
-    assert not [url for url in loaded if "pyodide" in url or "run-worker" in url or ".zip" in url]
+    assert not [url for url in loaded if "pyodide" in url or "run-worker" in url or ".bz2" in url]
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

@@ -25,6 +25,7 @@ function told({ kind, queries, keys, hidden }, i, j, shown) {
   return parts.filter(Boolean).join(punctuation.comma)
 }
 
+const lit = new WeakSet()
 let hinted = false
 
 /** The line below a grid, and what writes into it; the first on the page says how. */
@@ -43,6 +44,13 @@ function lineBelow(place) {
     line.replaceChildren(query, punctuation.comma, key, text && punctuation.colon + text)
     line.style.minHeight = `${line.offsetHeight}px`  // what stands below moves once at most
   }
+}
+
+/** Let a table or a picture light up, once. */
+function light(made) {
+  if (lit.has(made)) return
+  lit.add(made)
+  made.matches("table") ? lightTable(made) : lightMaps(made)
 }
 
 function lightTable(table) {
@@ -172,5 +180,5 @@ function frame(rect, x, y, width, height) {
   for (const [name, value] of Object.entries({ x, y, width, height })) rect.setAttribute(name, value)
 }
 
-document.querySelectorAll("table[data-grid]").forEach(lightTable)
-document.querySelectorAll("svg:has([data-grid])").forEach(lightMaps)
+document.querySelectorAll("table[data-grid], svg:has([data-grid])").forEach(light)
+addEventListener("mhattn-made", ({ target }) => light(target))  // by a run, in the page

@@ -44,17 +44,18 @@ async function load({ python, modules, language, late }) {
   }
   const { loadPyodide } = await import(`${python}pyodide.mjs`)
   const pyodide = await loadPyodide({ indexURL: python })
-  pyodide.FS.writeFile("/page.zip", new Uint8Array(await here.get(modules).arrayBuffer()))
+  pyodide.FS.writeFile("/page.tar.bz2", new Uint8Array(await here.get(modules).arrayBuffer()))
   pyodide.globals.set("language", language)
   pyodide.globals.set("tell", (done, count, seconds) => self.postMessage({ steps: { done, count, seconds } }))
   pyodide.runPython(`
-import json, sys, zipfile
-zipfile.ZipFile("/page.zip").extractall("/page")
+import json, sys, tarfile
+with tarfile.open("/page.tar.bz2") as archive:
+    archive.extractall("/page", filter="data")
 sys.path.insert(0, "/page")
-import matplotlib, torch
+import grids
 from runner import Session
 with open(f"/page/mistakes.{language}.json", encoding="utf-8") as file:
-    session = Session(json.load(file), matplotlib, tell)
+    session = Session(json.load(file), grids, tell)
 def answered(name, parts):
     return json.dumps(getattr(session, name)(*json.loads(parts)))
 `)

@@ -5,7 +5,7 @@
 import { element, filled, punctuation } from "./dom.js"
 import { editor } from "./run-editor.js"
 import { files } from "./run-files.js"
-import { same, shown } from "./run-output.js"
+import { pictures, same, shown } from "./run-output.js"
 import { Broken, Python, Stopped } from "./run-python.js"
 
 const words = wordsOf("run")
@@ -121,12 +121,11 @@ function forecast({ done, count, seconds }) {
   return each * count > MANY && few > 1 ? said + filled(words.fewer, { few, seconds: Math.round(few * each) }) : said
 }
 
-/** What Python answered, as elements: its output, its maps, its error in plain words. */
+/** What Python answered, as elements: its output, its pictures, its error in plain words. */
 function results(answer) {
   const { output, error, drawn } = answer
-  const parts = shown(output)
-  if (drawn) parts.push(...drawn.maps.map(map => shown.map(map)))
-  if (drawn && !drawn.maps.length) parts.push(element("p", words.undrawn, { className: "mh-note" }))
+  const parts = shown(output, drawn?.grids)
+  if (drawn) parts.push(...pictures(drawn))
   if (error) parts.push(fault(error))
   return parts
 }
@@ -136,6 +135,17 @@ function fault({ line, type, message, plain }) {
   if (type === "AssertionError" && message) return element("div", element("p", [where, message]), { className: "mh-fault" })
   const said = element("p", [where, element("code", message ? `${type}: ${message}` : type)])
   return element("div", [...(plain ? [element("p", plain)] : []), said], { className: "mh-fault" })
+}
+
+/** What the doctor found in the layer that an answer makes, each with the section that explains it. */
+function diagnosis({ findings, also, count, failed }) {
+  const parts = (findings ?? []).flatMap(({ check, rows, page }) => [
+    element("p", element("a", check, { href: new URL(`../${page}`, import.meta.url).href })),
+    ...rows.map(([name, text]) => element("p", [element("b", `${name}${punctuation.colon}`), text])),
+  ])
+  if (also) parts.push(element("p", also))
+  const said = failed ? filled(words.unexamined, { why: failed }) : findings.length ? words.sick : filled(words.healthy, { count })
+  return element("div", [element("p", said), ...parts], { className: parts.length ? "mh-diagnosis mh-fault" : "mh-diagnosis" })
 }
 
 class Cell {
@@ -258,10 +268,12 @@ class Task {
   open() {
     this.editor = editor(kept.get(this.name) ?? `${this.stub}\n`, words.answer_field, () => this.check(), () => this.edited())
     this.panel = new Panel(() => this.check(), words.check)
-    this.panel.keys.append(button(words.again, () => {
+    this.doctor = button(words.doctor, () => this.examine())
+    this.panel.keys.append(this.doctor, button(words.again, () => {
       this.editor.value = `${this.stub}\n`
       this.edited()
     }), button(words.reset, reset))
+    this.doctor.hidden = true
     const title = element("p", [words.answer_title, " ", this.mark], { className: "mh-turn-title" })
     const box = element("pre", this.editor.place, { className: "mh-edited" })
     this.turn.replaceChildren(title, element("section", [box, this.panel.place], { className: "highlight" }))
@@ -272,10 +284,31 @@ class Task {
   edited() {
     kept.set(this.name, this.editor.value)
     this.editor.mark(null)
+    this.doctor.hidden = true  // it is asked of what the test has judged
+  }
+
+  check() {
+    return this.below_cells(async () => {
+      this.panel.say(words.judging)
+      const test = this.call.slice(0, this.call.indexOf("("))
+      this.judged(await python.ask("judge", this.editor.value, this.call, [test]))
+    })
+  }
+
+  /** The diagnosis of the package's doctor, below what the test said. */
+  examine() {
+    const told = [...this.panel.out.children].filter(each => !each.matches(".mh-diagnosis"))
+    return this.below_cells(async () => {
+      this.panel.say(words.examining)
+      this.panel.out.replaceChildren(...told)
+      const answer = await python.ask("examine", this.editor.value, this.call, files.language)
+      this.panel.out.append(diagnosis(answer))
+      this.panel.say(words.examined)
+    })
   }
 
   /** The cells above the task, its test among them, have run before an answer is judged. */
-  check() {
+  below_cells(act) {
     const above = cells.filter(({ pre }) => pre.compareDocumentPosition(this.turn) & Node.DOCUMENT_POSITION_FOLLOWING)
     return alone(this.panel, async () => {
       const sources = [...above.map(cell => cell.code), `${this.editor.value}\n${this.call}`]
@@ -285,14 +318,13 @@ class Task {
         const answer = await python.ask("run", cell.index, cell.code, cell.own)
         if (answer.error && cell.changed) return this.panel.say(filled(words.above_failed, { number: cell.index + 1 }))
       }
-      this.panel.say(words.judging)
-      const test = this.call.slice(0, this.call.indexOf("("))
-      this.judged(await python.ask("judge", this.editor.value, this.call, [test]))
+      await act()
     })
   }
 
   judged(answer) {
     const { passed, unwritten, error } = answer
+    this.doctor.hidden = passed || !("doctor" in this.turn.dataset) || unwritten.length > 0
     this.editor.mark(error?.line ?? null)
     this.turn.classList.toggle("mh-passed", passed)
     this.panel.out.replaceChildren(...results(answer))

@@ -1,7 +1,7 @@
-"""In a page: the package's colours, and maps that are handed to the page instead of drawn."""
+"""In a page: the package's colours, and maps of weights on what stands in for matplotlib."""
 
-import matplotlib
-from matplotlib.axes import Axes
+import grids
+from matplotlib import pyplot as plt
 
 __all__ = ["COLORS", "HEAD_COLORS", "NEGATIVE", "plot_heads", "plot_weights"]
 
@@ -13,39 +13,55 @@ def _rows(weights):
     return [[float(number) for number in row] for row in weights]
 
 
+def _largest(rows):
+    return max([1.0, *(abs(number) for row in rows for number in row)])
+
+
 def plot_weights(
     weights, *, ax=None, queries=None, keys=None, annotate=None, vmax=None, color=None, title=None
 ):
-    """Note one map: its numbers, and what stands beside and above them."""
+    """Draw one map, as the package's own does."""
     rows = _rows(weights)
-    for name, labels, count in (
-        ("queries", queries, len(rows)),
-        ("keys", keys, len(rows[0]) if rows else 0),
-    ):
+    width = len(rows[0]) if rows else 0
+    for name, labels, count in (("queries", queries, len(rows)), ("keys", keys, width)):
         if labels is not None and len(labels) != count:
             raise ValueError(f"{name} must be {count} labels, got {len(labels)}")
-    largest = vmax or max([1.0, *(abs(number) for row in rows for number in row)])
-    matplotlib.maps.append(
-        {
-            "rows": rows,
-            "queries": list(map(str, queries)) if queries is not None else None,
-            "keys": list(map(str, keys)) if keys is not None else None,
-            "texts": [[format(x, annotate) for x in row] for row in rows] if annotate else None,
-            "largest": float(largest),
-            "color": color or COLORS["weights"],
-            "title": title,
-        }
-    )
-    return ax if ax is not None else Axes()
+    if ax is None:
+        _, ax = plt.subplots()
+    grid = None
+    if queries and keys:
+        grid = grids.Grid(weights, queries, keys, annotate=annotate)
+    ax.cells(rows, float(vmax or _largest(rows)), color or COLORS["weights"], NEGATIVE, grid)
+    if annotate is not None:
+        for i, row in enumerate(rows):
+            for j, number in enumerate(row):
+                ax.text(j, i, format(number, annotate), ha="center", va="center")
+    ax.set(xlim=(-0.5, width - 0.5), ylim=(len(rows) - 0.5, -0.5), aspect="equal")
+    ax.set_xticks([] if keys is None else range(width), keys)
+    ax.set_yticks([] if queries is None else range(len(rows)), queries)
+    ax.spines[:].set(visible=True, linewidth=0.4)
+    ax.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    if title is not None:
+        ax.set_title(title)
+    return ax
 
 
-def plot_heads(weights, *, axes=None, queries=None, keys=None, titles=None, columns=4, **options):
-    """Note a map for each head, on one scale."""
+def plot_heads(
+    weights, *, axes=None, queries=None, keys=None, titles=None, columns=4, vmax=None, **options
+):
+    """Draw a map for each head, on one scale."""
     heads = [_rows(head) for head in weights]
-    options["vmax"] = options.get("vmax") or max(
-        [1.0, *(abs(number) for head in heads for row in head for number in row)]
-    )
-    for h, head in enumerate(heads):
+    vmax = vmax or max(map(_largest, heads))
+    if axes is None:
+        columns = min(columns, len(heads))
+        rows = -(-len(heads) // columns)
+        size = 2.4 * columns, 2.4 * rows
+        _, axes = plt.subplots(rows, columns, squeeze=False, figsize=size, layout="constrained")
+        for ax in axes.flat[len(heads) :]:
+            ax.remove()
+        axes = axes.flat[: len(heads)]
+    flat = axes.flat if hasattr(axes, "flat") else axes
+    for h, (ax, head) in enumerate(zip(flat, weights, strict=True)):
         title = titles[h] if titles is not None else f"head {h + 1}"
-        plot_weights(head, queries=queries, keys=keys, title=title, **options)
-    return axes if axes is not None else matplotlib.Undrawn((len(heads),))
+        plot_weights(head, ax=ax, queries=queries, keys=keys, vmax=vmax, title=title, **options)
+    return axes

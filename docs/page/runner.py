@@ -48,8 +48,8 @@ class Session:
 
     Args:
         said: the sentences of `mistakes`, in the reader's language.
-        recorder: an object with ``start()`` and ``taken()``, which says what a cell drew;
-            None where nothing draws.
+        recorder: an object with ``start()`` and ``taken(names)``, which says what a cell drew
+            and showed; None where nothing draws.
         tell: called about every second of a loop over a range, with the steps that are done, how
             many there are, and the seconds that they took.
     """
@@ -153,6 +153,32 @@ class Session:
         finally:
             self._restore(before)
 
+    def examine(self, answer, call, language):
+        """What the doctor says of the layer that an answer makes; then back to the state before.
+
+        Args:
+            answer: the reader's code.
+            call: the call of the page's test, one of those in `layers`.
+            language: of what the doctor says.
+
+        Returns:
+            As `layers.told`; or ``failed``, the error that the layer raised.
+        """
+        import layers
+
+        before = self._state() or (dict(self.names), _seeds())
+        try:
+            result = self._execute(answer, "<answer>", answer)
+            if result["error"]:
+                return {"failed": "{type}: {message}".format(**result["error"])}
+            made = self.names[ast.unparse(ast.parse(call, mode="eval").body.args[0])]
+            with redirect_stdout(Printed()):
+                return layers.told(call, made, language)
+        except Exception as why:
+            return {"failed": f"{type(why).__name__}: {why}"}
+        finally:
+            self._restore(before)
+
     def _execute(self, source, name, own, blamed=None):
         """Run some code; of an error, the line in the file that is ``blamed``, else in this one."""
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
@@ -175,7 +201,7 @@ class Session:
             except BaseException as why:
                 error = self._error(why, blamed or name)
         seconds = time.perf_counter() - start
-        drawn = self.recorder.taken() if self.recorder else None
+        drawn = self.recorder.taken(self.names) if self.recorder else None
         return {
             "output": printed.getvalue(),
             "error": error,

@@ -3,7 +3,8 @@ with the stand-in for torch first in the path.
 
 A program of its own, which `test_page_tasks.py` starts; with ``--real`` the same under torch. It
 reads jobs as lines of JSON: ``cells`` of a page, and ``tasks``, each with ``above`` (how many cells
-stand above its field), ``call`` and ``answers``. It writes what each answer was told.
+stand above its field), ``call`` and ``answers``. It writes what each answer was told, or with
+``doctor``, a language, what the doctor says of its layer.
 """
 
 import importlib.util
@@ -60,11 +61,20 @@ def answered(session, cells, call, answer):
     return told | {"seconds": round(time.process_time() - start, 2)}
 
 
+def diagnosed(session, cells, call, answer, language):
+    """What the doctor says of the layer that an answer makes; the task's test isn't asked."""
+    sources = [*cells, answer]
+    for number in session.plan(sources, len(cells), False)[:-1]:
+        session.run(number, sources[number], sources[number])
+    return session.examine(answer, call, language)
+
+
 def judged(job, session):
-    """Of each task, what each answer was told."""
+    """Of each task, what each answer was told; by the doctor, in the language that a job names."""
+    ask, more = (diagnosed, [job["doctor"]]) if "doctor" in job else (answered, [])
     return {
         task["name"]: {
-            name: answered(session, job["cells"][: task["above"]], task["call"], answer)
+            name: ask(session, job["cells"][: task["above"]], task["call"], answer, *more)
             for name, answer in task["answers"].items()
         }
         for task in job["tasks"]

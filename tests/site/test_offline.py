@@ -77,7 +77,7 @@ def test_nothing_of_a_server_is_left_and_nothing_of_a_page_is_missing(site, fold
     hosted = {"404.html", "robots.txt", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json"}
     hosted |= {f"zh/{name}" for name in hosted}
     python = re.compile(
-        r"(zh/)?assets/(run-(worker|kernels)\.js|pyodide-[\d.]+/[\w.-]+|page-\w+\.zip"
+        r"(zh/)?assets/(run-(worker|kernels)\.js|pyodide-[\d.]+/[\w.-]+|page-\w+\.tar\.bz2"
         r"|smollm-(worker|model|file|tokens)\.js|smollm/[\w.-]+)"
     )
     hosted |= set(filter(python.fullmatch, given))  # no worker starts in a folder: pages say so

@@ -130,7 +130,6 @@ def job(tasks, language):
 
 # What a page can't judge as torch does: the task, its answers, and why.
 LACKS = {
-    "see-order/turned": (["right"], "a solution by complex numbers, which the stand-in lacks"),
     "serial-parallel/launched": (None, "it counts kernels of torch's, which the stand-in lacks"),
 }
 # Tasks that need a model which a page trains for minutes.

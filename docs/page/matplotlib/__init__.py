@@ -1,50 +1,62 @@
-"""Stands in for matplotlib in a page: takes every call, draws nothing, notes that it was asked."""
+"""Stands in for matplotlib in a page: what the pages draw with, written as an SVG.
+
+Whatever else is asked of it is taken, not drawn, and named: the page then says so.
+"""
 
 import sys
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-asked = []  # one entry for each call since `start`
-maps = []  # what `plot_weights` was given since then
+figures = []  # those that a cell has made or drawn on since `start`
+missing = []  # the names of what was asked for since then, and isn't drawn
+rcParams = {"font.size": 10.0, "figure.figsize": (4.2, 2.6)}  # as the build has them
 
 
 def start():
-    asked.clear()
-    maps.clear()
+    figures.clear()
+    missing.clear()
 
 
 def taken():
-    """What was drawn since `start`: None, or whether anything but maps was, and the maps."""
-    return {"maps": [dict(each) for each in maps]} if asked or maps else None
+    """What was drawn since `start`, or None: pictures, and the names of what they lack."""
+    pictures = []
+    for figure in figures:
+        try:
+            pictures.append(figure.picture())
+        except Exception as why:  # a picture that can't be drawn stops no cell
+            missing.append(f"{type(why).__name__}: {why}")
+    if not pictures and not missing:
+        return None
+    return {"pictures": pictures, "missing": list(dict.fromkeys(missing))}
 
 
 class Undrawn:
     """Whatever is asked of it, it gives another like itself."""
 
-    def __init__(self, shape=()):
-        self.__dict__["shape"] = shape
+    def __init__(self, name):
+        self.__dict__["name"] = name
 
     def __call__(self, *arguments, **options):
-        asked.append(1)
-        return Undrawn()
+        missing.append(self.name)
+        return self
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return Undrawn()
+        return Undrawn(f"{self.name}.{name}")
 
     def __setattr__(self, name, value):
         pass
 
     def __len__(self):
-        return self.shape[0] if self.shape else 2
+        return 2
 
     def __iter__(self):
-        return iter([Undrawn(self.shape[1:]) for _ in range(len(self))])
+        return iter([self, self])
 
     def __getitem__(self, index):
-        return Undrawn(self.shape[1:])
+        return self
 
     def __setitem__(self, index, value):
         pass
@@ -63,49 +75,22 @@ class Undrawn:
 
     __rmul__ = __add__ = __radd__ = __sub__ = __truediv__ = __or__ = __mul__
 
-    @property
-    def flat(self):
-        count = 1
-        for size in self.shape:
-            count *= size
-        return Undrawn((count,))
-
-    ravel = flatten = lambda self: self.flat
-
-
-class Axes(Undrawn):
-    """An Axes."""
-
-
-def subplots(rows=1, columns=1, *others, **options):
-    asked.append(1)
-    rows, columns = options.get("nrows", rows), options.get("ncols", columns)
-    shape = (
-        (rows, columns)
-        if options.get("squeeze") is False
-        else tuple(n for n in (rows, columns) if n > 1)
-    )
-    return Undrawn(), Undrawn(shape)
-
 
 class _Module(ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return Axes if name == "Axes" else Undrawn()
+        return Undrawn(f"{self.__name__.removeprefix('matplotlib.')}.{name}")
 
 
 class _Finder(MetaPathFinder, Loader):
-    """Finds any module below matplotlib."""
+    """Finds any module below matplotlib that isn't here."""
 
     def find_spec(self, name, path=None, target=None):
         return ModuleSpec(name, self, is_package=True) if name.startswith("matplotlib.") else None
 
     def create_module(self, spec):
-        module = _Module(spec.name)
-        if spec.name == "matplotlib.pyplot":
-            module.subplots = subplots
-        return module
+        return _Module(spec.name)
 
     def exec_module(self, module):
         pass
@@ -114,7 +99,7 @@ class _Finder(MetaPathFinder, Loader):
 def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
-    return Undrawn()
+    return Undrawn(name)
 
 
-sys.meta_path.insert(0, _Finder())
+sys.meta_path.append(_Finder())

@@ -21,6 +21,7 @@ from torch import (  # the order of imports is that of what they need
     _state,
 )
 from torch._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from torch._complex import FUNCTIONS as _COMPLEX
 from torch._dtypes import dtype, promote_types
 from torch._factories import (
     arange,
@@ -71,7 +72,7 @@ strided, contiguous_format, preserve_format, channels_last = (
     "preserve",
     "channels_last",
 )
-for _name, _function in _FUNCTIONS.items():
+for _name, _function in (_FUNCTIONS | _COMPLEX).items():
     globals()[_name] = _function
 for _name, _kind in _dtypes.DTYPES.items():
     globals()[_name] = _kind

@@ -20,7 +20,7 @@ from mhsite.stories.source import LANGUAGES, SourceError
 HOSTED = re.compile(
     r"404\.html|robots\.txt|sitemap\.xml(\.gz)?|.*\.map"
     # A page from a folder starts no worker.
-    r"|assets/(run-(worker|kernels)\.js|pyodide-.*|page-\w+\.zip|smollm/.*)"
+    r"|assets/(run-(worker|kernels)\.js|pyodide-.*|page-\w+\.tar\.bz2|smollm/.*)"
     r"|assets/smollm-(worker|model|file|tokens)\.js"
 )  # of use to a host alone
 FETCHED = re.compile(r"data/(?!measured/|runs/)|search/part-")

@@ -3,8 +3,8 @@
 Python itself is Pyodide, as WebAssembly, which `mhsite.pages.from_npm` fetches. Where it can't be
 had, pages are built without the keys that run their code.
 
-What else a cell imports is one zip: the package's modules that the code of these pages reaches, and
-`docs/page`, which stands in for torch and matplotlib and runs the cells.
+What else a cell imports is one archive: the package's modules that the code of these pages
+reaches, and `docs/page`, which stands in for torch and matplotlib and runs the cells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from html import escape
 from pathlib import Path
-from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
+from typing import cast
 
 from mhattn.lessons.files import located
 from mhsite import words
@@ -40,9 +40,11 @@ SHOWN = ("pyodide.asm.wasm", "python_stdlib.zip")  # whose arrival the bar shows
 HERE = DOCS / "page"
 MORE = ("by-hand.md", "questions.md")  # pages whose cells run, beside the road and the labs
 STANDS_IN = "show/plots.py"  # of the package: what needs NumPy has a twin in docs/page
-PLACE = re.compile(r"^COLORS = HEAD_COLORS = NEGATIVE = None.*\n", re.M)
+PLACE = re.compile(r"^[A-Z]+(?: = \w+)+ = None.*\n", re.M)
 NUMPY = re.compile(rb"^import numpy as np\n", re.M)  # what reads files of models; a page has none
+GRIDS = Path(keys.__file__).with_name("grids.py")  # whose module would load torch here
 CONSTANTS = {"COLORS", "HEAD_COLORS", "NEGATIVE"}
+MADE_OF = {"KEYS", "QUERY", "ZERO", "LONGEST", "made_of", "_pairs", "_product", "_plain"}
 DATA = "mhattn/lessons/data"  # where the package looks for a chapter's files
 LARGEST = 200_000  # bytes of a file of data that travels with the modules
 NOTICE = """Pyodide {version}, https://pyodide.org: CPython for the browser, in WebAssembly.
@@ -67,7 +69,17 @@ def field(stub: str) -> str:
     _, *heads, call = stub.split("\n\n\n")  # behind what a notebook says of the cell
     data = f'data-stub="{_attribute(chr(10).join(heads))}"'
     data += f' data-call="{_attribute(call.removeprefix("# "))}"'
+    data += " data-doctor" if call.removeprefix("# ") in _examined() else ""
     return f'<div class="mh-turn" {data}></div>'
+
+
+@cache
+def _examined() -> frozenset[str]:
+    """The calls of tests whose answers the doctor can examine."""
+    for node in ast.parse((HERE / "layers.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS":
+            return frozenset(map(ast.literal_eval, cast(ast.Dict, node.value).keys))
+    raise ValueError("layers.py has no LAYERS")
 
 
 def _attribute(text: str) -> str:
@@ -97,13 +109,13 @@ def files(language: str) -> dict[str, str | bytes | Path]:
     folder = fetched()
     if folder is None:
         return {"assets/run-files.js": "export const files = null\n"}
-    zipped, version = modules(), from_npm.pinned("pyodide")[0]
-    names = {"python": f"pyodide-{version}/", "modules": f"page-{_short(zipped)}.zip"}
+    packed, version = modules(), from_npm.pinned("pyodide")[0]
+    names = {"python": f"pyodide-{version}/", "modules": f"page-{_short(packed)}.tar.bz2"}
     first = language == LANGUAGES[0]
     up = "" if first else "../../assets/"
     about = {name: up + place for name, place in names.items()}
     raw = [(folder / name).stat().st_size for name in SHOWN]
-    about |= {"bytes": sum(_sizes(folder)) + len(zipped), "whole": sum(raw) + len(zipped)}
+    about |= {"bytes": sum(_sizes(folder)) + len(packed), "whole": sum(raw) + len(packed)}
     about |= {"language": language, "late": _late()}
     found: dict[str, str | bytes | Path] = {
         "assets/run-files.js": f"export const files = {json.dumps(about)}\n"
@@ -111,7 +123,7 @@ def files(language: str) -> dict[str, str | bytes | Path]:
     if first:
         found |= {f"assets/{names['python']}{name}": folder / name for name in TAKEN}
         found[f"assets/{names['python']}NOTICE.txt"] = NOTICE.format(version=version)
-        found[f"assets/{names['modules']}"] = zipped
+        found[f"assets/{names['modules']}"] = packed
     return found
 
 
@@ -127,19 +139,22 @@ def _short(content: bytes) -> str:
 
 @cache
 def modules() -> bytes:
-    """The zip of what cells import; the same sources give the same bytes."""
+    """The archive of what cells import; the same sources give the same bytes.
+
+    All files are compressed as one, since small ones have much in common.
+    """
     made = io.BytesIO()
-    with ZipFile(made, "w") as archive:
+    with tarfile.open(fileobj=made, mode="w:bz2") as archive:
         for name, content in sorted(_contents().items()):
-            info = ZipInfo(name, (2020, 1, 1, 0, 0, 0))
-            info.compress_type = ZIP_DEFLATED
-            archive.writestr(info, content, compresslevel=9)
+            about = tarfile.TarInfo(name)
+            about.size = len(content)
+            archive.addfile(about, io.BytesIO(content))
     return made.getvalue()
 
 
 def _contents() -> dict[str, bytes]:
     found = {p.relative_to(HERE).as_posix(): p.read_bytes() for p in HERE.rglob("*.py")}
-    twin = found.pop("plots.py").decode()
+    del found["plots.py"]
     package, home = keys.package(), ROOT / "mhattn"
     imports = set()
     for story in _stories():
@@ -154,8 +169,8 @@ def _contents() -> dict[str, bytes]:
         for beside in path.parent.glob("*.toml"):
             if beside.name in path.read_text(encoding="utf-8"):
                 found[f"mhattn/{beside.relative_to(home).as_posix()}"] = beside.read_bytes()
-    constants = _constants((home / STANDS_IN).read_text(encoding="utf-8"))
-    found[f"mhattn/{STANDS_IN}"] = PLACE.sub(lambda _: constants, twin).encode()
+    found[f"mhattn/{STANDS_IN}"] = _filled(HERE / "plots.py", home / STANDS_IN, CONSTANTS)
+    found["grids.py"] = _filled(HERE / "grids.py", GRIDS, MADE_OF)
     for name, path in data.items():
         if path.stat().st_size <= LARGEST:
             found[f"{DATA}/{name}"] = path.read_bytes()
@@ -194,10 +209,16 @@ def _stories() -> list[Path]:
     return sorted({block.section.path for block in blocks} & known)
 
 
-def _constants(code: str) -> str:
-    """The colours of a module, as it assigns them."""
+def _filled(path: Path, source: Path, wanted: set[str]) -> bytes:
+    """A module of the page with definitions of another in the place of its line ``… = None``."""
     kept = []
-    for node in ast.parse(code).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in CONSTANTS:
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else node
+        if {getattr(target, "id", ""), getattr(target, "name", "")} & wanted:
+            if isinstance(node, ast.FunctionDef):  # its types are for who reads the source
+                node.returns = None
+                for argument in node.args.args:
+                    argument.annotation = None
             kept.append(ast.unparse(node))
-    return "\n".join(kept) + "\n"
+    definitions = "\n".join(kept) + "\n"
+    return PLACE.sub(lambda _: definitions, path.read_text(encoding="utf-8")).encode()

@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import re
+import tarfile
 from collections.abc import Callable
 from functools import cache
 from html import escape

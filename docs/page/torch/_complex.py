@@ -12,10 +12,21 @@ from torch._tensor import Tensor
 __all__ = ["FUNCTIONS", "Complex"]
 
 # Of a whole complex tensor, each part has the same done to it.
-ALIKE = (
-    "reshape view unsqueeze squeeze transpose permute expand flatten unflatten clone detach "
-    "contiguous __getitem__"
-).split()
+ALIKE = [
+    "reshape",
+    "view",
+    "unsqueeze",
+    "squeeze",
+    "transpose",
+    "permute",
+    "expand",
+    "flatten",
+    "unflatten",
+    "clone",
+    "detach",
+    "contiguous",
+    "__getitem__",
+]
 
 
 class Complex:

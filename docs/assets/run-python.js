@@ -22,7 +22,7 @@ export class Python {
     if (this.worker) return this.ready
     this.worker = new Worker(whole("run-worker.js"), { type: "module" })
     this.worker.addEventListener("message", ({ data }) => this.hear(data))
-    this.worker.addEventListener("error", ({ message }) => this.hear({ failed: message }))
+    this.worker.addEventListener("error", ({ message }) => this.hear({ failed: message ?? "run-worker.js" }))
     const late = Object.entries(files.late).map(([name, address]) => [name, whole(address)])
     const what = { python: whole(files.python), modules: whole(files.modules), language: files.language, late }
     this.ready = this.post({ what })

@@ -111,8 +111,7 @@ def codes(L, E):
 
 
 test_added(codes)
-coded = codes(7, 16)
-found = sees_order(lambda x: layer(x + coded), 16)
+found = sees_order(lambda x: layer(x + codes(x.shape[1], 16)), 16)
 print(f"with codes, a new order changes {found:.1f} more")
 assert found > 0.05
 # --8<-- [end:added-solution]

@@ -96,7 +96,7 @@ def causal(answer):
 
     def attend(parts, x):
         query, key, value = _heads(parts, x)
-        mask = answer(x.shape[1])
+        mask = answer(x.shape[1])[None, None]  # of all texts and heads
         return _merged(parts, F.scaled_dot_product_attention(query, key, value, mask))
 
     return Answer(_parts(), attend), PLAIN

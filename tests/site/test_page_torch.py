@@ -336,6 +336,25 @@ def test_random_programs_with_gradients(stand_in, data):
     assert alike(right, found, 2e-5 if kind == "float32" else 1e-10), f"{code}\n{right}\n{found}"
 
 
+COMPLEX = """
+import torch
+generator = torch.Generator().manual_seed(7)
+x = torch.rand(3, 5, 4, generator=generator).requires_grad_()
+turn = torch.polar(torch.ones(5, 2), torch.arange(5.0)[:, None] * torch.tensor([1.0, 0.01]))
+pairs = torch.view_as_complex(x.reshape(3, 5, 2, 2))
+halves = torch.complex(*x.chunk(2, dim=-1)) * turn
+z = torch.view_as_real(pairs * turn).flatten(-2) + torch.cat([halves.real, halves.imag], dim=-1)
+(z * z).sum().backward()
+more = 2 * pairs.conj() + 1j * halves - halves[0].unsqueeze(0) * (1 - 2j)
+result = told((z, x.grad)), told(torch.view_as_real(more)), told(pairs.abs())
+"""
+
+
+def test_pairs_turn_as_complex_numbers(stand_in):
+    right, found = both(stand_in, COMPLEX)
+    assert all(alike(*each, 2e-5) for each in zip(right, found, strict=True))
+
+
 @MANY
 @given(st.data())
 def test_random_programs_without_gradients(stand_in, data):

@@ -140,22 +140,30 @@ def test_a_finger_on_a_dark_phone_in_chinese(quiet):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_python_starts_again_without_a_network(quiet):  # noqa: F811
-    """It stays in the browser: a run that was stopped is followed by another, offline."""
+def test_a_lost_network_is_said_and_found_again(quiet):  # noqa: F811
+    """Python that runs needs none; one that was stopped is loaded by scripts of the site."""
     needs_python()
     page = quiet("masks/")
     press(page)
     pre = field_of(page, 0)
     page.context.set_offline(True)
-    pre.locator("textarea").fill("while True:\n    pass")
-    pre.locator("textarea").press("Control+Enter")
-    panel = pre.locator("xpath=following-sibling::div[1]")
-    panel.get_by_role("button", name=words.of("en", "run.stop")).click()
-    settled(pre)
     pre.locator("textarea").fill("print(6 * 7)")
     pre.locator("textarea").press("Control+Enter")
-    settled(pre)
+    panel = settled(pre)
     assert "42" in panel.inner_text()
+    pre.locator("textarea").fill("while True:\n    pass")
+    pre.locator("textarea").press("Control+Enter")
+    panel.get_by_role("button", name=words.of("en", "run.stop")).click()
+    settled(pre)
+    pre.locator("textarea").fill("print(6 * 8)")
+    pre.locator("textarea").press("Control+Enter")
+    settled(pre)
+    lost = words.of("en", "run.failed").split("{")[0]
+    assert said(panel).startswith(lost) or "48" in panel.inner_text()
+    page.context.set_offline(False)
+    pre.locator("textarea").press("Control+Enter")
+    settled(pre)
+    assert "48" in panel.inner_text()
 
 
 @pytest.mark.slow

@@ -13,19 +13,8 @@ __all__ = ["FUNCTIONS", "Complex"]
 
 # Of a whole complex tensor, each part has the same done to it.
 ALIKE = [
-    "reshape",
-    "view",
-    "unsqueeze",
-    "squeeze",
-    "transpose",
-    "permute",
-    "expand",
-    "flatten",
-    "unflatten",
-    "clone",
-    "detach",
-    "contiguous",
-    "__getitem__",
+    *("reshape", "view", "unsqueeze", "squeeze", "transpose", "permute", "expand", "flatten"),
+    *("unflatten", "clone", "detach", "contiguous", "__getitem__"),
 ]
 
 

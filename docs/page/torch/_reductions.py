@@ -385,7 +385,7 @@ def softmax(
     x = x if dtype is None else cast(x, dtype)
     if not x.dtype.is_floating_point:
         kind = _plain(x.dtype)
-        raise RuntimeError(f'"softmax_lastdim_kernel_impl" not implemented for {kind!r}')
+        raise NotImplementedError(f'"softmax_lastdim_kernel_impl" not implemented for {kind!r}')
     at = axis(-1 if dim is None else dim, x.ndim)
     if x._data is None:
         return new(None, x.shape, x.dtype, x._device)

@@ -58,8 +58,8 @@ async function show(place) {
   offer(place, about)
 }
 
-/** Before anything is loaded: what it takes, and the key. */
-function offer(place, about, said = "") {
+/** Before anything is loaded: what it takes, the key, and the figure that stands there without a script. */
+function offer(place, about, said = "", still = place.querySelector("noscript")?.textContent ?? "") {
   const bar = element("progress", "", { max: 1, value: 0, hidden: true }, { "aria-label": words.loading })
   const line = element("p", said || filled(words.offer, { size: Math.round(files.bytes / MB) }), {}, { role: "status" })
   let engine = null
@@ -77,11 +77,12 @@ function offer(place, about, said = "") {
       use(place, about, engine, model)
     } catch (error) {
       engine.end(error)
-      offer(place, about, error.message === "stopped" ? words.stopped : filled(words.failed, { why: error.message }))
+      offer(place, about, error.message === "stopped" ? words.stopped : filled(words.failed, { why: error.message }), still)
     }
   })
   const small = element("p", [filled(words.phone, { memory: MEMORY }), element("a", words.small, { href: new URL("../live-model/", here).href })], { className: "mh-limit" })
   place.replaceChildren(line, bar, element("div", [go, stop], { className: "mh-buttons" }), small)
+  place.insertAdjacentHTML("beforeend", still)
 }
 
 function use(place, { sentences, roles }, engine, model) {

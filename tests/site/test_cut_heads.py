@@ -215,6 +215,7 @@ def opened(open_page, home):
 
     def visit(language, query="", **how):
         page, asked = open_page(address(language, PAGE) + query, **how), []
+        page.set_default_timeout(LOADS)
         page.on("request", lambda request: asked.append(request.url))
         page.locator("[data-widget=cut-heads] button").first.click()
         page.locator(".mh-beside tbody tr").first.wait_for(timeout=LOADS)

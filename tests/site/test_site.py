@@ -258,6 +258,7 @@ def test_search_index_has_the_headings_and_words_of_the_pages(site, language):
             continue
         measured = ".mh-device, .mh-measured, table:has(+ .mh-measured)"
         ours = ".mh-about, .mh-widget, .mh-cards, .mh-road, .mh-contents, .mh-museum, .mh-mistakes"
+        ours += ", details.hint"
         unread = f".katex, .highlight, svg, {ours}, {measured}"
         for unsearched in article.select(unread):
             unsearched.decompose()

@@ -7,10 +7,11 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import closing, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from mhsite.engines import serve
+from mhsite.engines import page_renderer, serve
 from mhsite.stories.source import ROOT
 from test_build import (
     COMPUTING,
@@ -105,6 +106,30 @@ def test_a_page_that_a_reader_waits_for_is_not_given_up_for_another(site):
     allow(site, 9, 5)
     assert site.steps.rendered == [order[9], order[7], order[8]]
     assert site.steps.given_up == [order[0]]
+
+
+def test_who_reads_while_a_page_is_written_anew_gets_the_old_one_whole(tmp_path, monkeypatch):
+    place = tmp_path / "index.html"
+    place.write_text("the old page")
+    page = SimpleNamespace(file=SimpleNamespace(abs_dest_path=str(place)), content="")
+    renderer = object.__new__(page_renderer.Renderer)
+    renderer.files = SimpleNamespace(documentation_pages=list)
+    renderer.config = renderer.nav = renderer.env = None
+    monkeypatch.setattr(renderer, "_made", lambda _: page)
+    seen = []
+
+    def build_page(page, *_):
+        with Path(page.file.abs_dest_path).open("w") as written:
+            seen.append(place.read_text())  # as MkDocs does: empty first, then written
+            written.write("the new page")
+        seen.append(place.read_text())
+
+    monkeypatch.setattr(page_renderer.mkdocs, "_build_page", build_page)
+    assert renderer._write(page)
+    assert seen == ["the old page"] * 2
+    assert place.read_text() == "the new page"
+    assert [*tmp_path.iterdir()] == [place]
+    assert page.file.abs_dest_path == str(place)
 
 
 # On the small project of test_build.py, of which nothing is filed

@@ -7,6 +7,7 @@ the page. So it is done once for a language, and each page then takes what it ta
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,7 +76,13 @@ class Renderer:
 
     def _write(self, page: Page) -> bool:
         made, pages = self._made(page), self.files.documentation_pages()
-        mkdocs._build_page(made, self.config, pages, self.nav, self.env)
+        place = made.file.abs_dest_path
+        made.file.abs_dest_path = f"{place}.draft"  # who reads meanwhile gets the old page, whole
+        try:
+            mkdocs._build_page(made, self.config, pages, self.nav, self.env)
+        finally:
+            made.file.abs_dest_path, draft = place, made.file.abs_dest_path
+        os.replace(draft, place)
         made.content = None
         return True
 

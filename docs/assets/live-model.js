@@ -391,8 +391,10 @@ function showSmall(place) {
   place.replaceChildren(form, lines[0], lines[1], said)
   const name = () => [...field.value.trim() || words.name]
   const begun = () => filled(words.begin, { name: name().join(""), start: name().slice(0, words.given).join("") })
+  let strange = []  // letters that the model lacks, as soon as it is there
+  const kindOf = (letter, isNew) => (isNew ? "mh-new" : strange.includes(letter) ? "mh-unknown" : "")
   const write = (line, letters, from, row = []) => line.replaceChildren(...letters.map((letter, i) => {
-    const made = element("span", letter === "\n" ? "↵" : letter, { className: i < from ? "" : "mh-new" })
+    const made = element("span", letter === "\n" ? "↵" : letter, { className: kindOf(letter, i >= from) })
     made.style.setProperty("--weight", (row[i] ?? 0).toFixed(3))
     return made
   }))
@@ -415,10 +417,16 @@ function showSmall(place) {
     const [layer, head] = model.copier.split(".").map(Number)
     const last = Array.from({ length: model.heads }, (_, h) => `${model.layers}.${h + 1}`)
     const start = begun()
+    strange = [...new Set(lastOf(model, start).letters.filter(letter => !model.numbers.has(letter)))]
+    const say = found => {
+      said.textContent = strange.length ? filled(words.unknown_name, { letters: strange.map(shown).join(" "), said: found }) : found
+    }
+    write(lines[0], [...start], Infinity)
+    if (name().length <= words.given) return say(filled(words.short, { given: words.given, least: words.given + 1 }))
     const made = []
     for (const [i, off] of [new Set(), new Set(last)].entries()) {
       let text = start
-      for (let left = Math.max(1, name().length - words.given); left; left--) {
+      for (let left = name().length - words.given; left; left--) {
         const { logits, weights } = await forwardInTurns(model, encode(model, lastOf(model, text).letters), off)
         text += model.letters[draw(logits.at(-1), 0)]
         write(lines[i], [...text], [...start].length, weights[layer - 1][head - 1].at(-1))
@@ -426,7 +434,7 @@ function showSmall(place) {
       }
       made.push([...text].slice([...start].length).join(""))
     }
-    said.textContent = filled(words.completed, { whole: made[0], without: made[1] })
+    say(filled(words.completed, { whole: made[0], without: made[1] }))
   }
 }
 

@@ -432,7 +432,7 @@ def test_the_home_page_completes_a_name(open_page, stored, language):
     ready = widget.get_by_role("status").inner_text()
     last = [f"2.{head}" for head in (1, 2, 3, 4)]
     given, form = SMALL[language]
-    for name in {"en": ("Tavrik", "Quimby"), "zh": ("青鸟过寒江", "锄禾日当午")}[language]:
+    for name in {"en": ("Tavrik", "Zoltan"), "zh": ("青鸟过寒江", "锄禾日当午")}[language]:
         widget.get_by_role("textbox").fill(name)
         assert widget.get_by_role("status").inner_text() == ready
         widget.get_by_role("button").click()
@@ -446,6 +446,32 @@ def test_the_home_page_completes_a_name(open_page, stored, language):
         lines = widget.locator(".mh-letters")
         assert lines.nth(0).inner_text().replace("\n", "").endswith(whole)
     assert [url for url in asked if url.endswith("model.bin")]
+
+
+STRANGE = {"en": ("王小明", "Xenia", "Zoë X"), "zh": ("李杜见江山", "鼎")}
+
+
+@each_language
+def test_the_home_page_names_what_is_unknown(open_page, stored, language):
+    """What the model lacks is named, in a name of any length, and nothing else is."""
+    story = stored[language]
+    page = open_page(address(language, "index.md"))
+    widget = page.locator("[data-widget=live-model]")
+    widget.scroll_into_view_if_needed()
+    said = widget.get_by_role("status")
+    for name in (*STRANGE[language], {"en": "Tavrik", "zh": "青鸟过寒江"}[language]):
+        widget.get_by_role("textbox").fill(name)
+        widget.get_by_role("button").click()
+        widget.locator("button:not([disabled])").wait_for()
+        lacking = [letter for letter in dict.fromkeys(name) if letter not in story.letters]
+        named = {"en": "Unknown to the model: ", "zh": "模型的词表里没有："}[language]
+        if lacking:
+            assert said.inner_text().startswith(named + " ".join(lacking))
+            marked = widget.locator(".mh-letters").first.locator(".mh-unknown").all_inner_texts()
+            assert set(marked) == set(lacking)
+        else:
+            assert named not in said.inner_text()
+            assert widget.locator(".mh-unknown").count() == 0
 
 
 SMALL = {"en": (3, "‘{} is here,’ said the King. ‘Oh, {}"), "zh": (2, "{}，{}")}

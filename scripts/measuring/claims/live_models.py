@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -65,6 +66,41 @@ def a_mean_over_text_hides_what_a_layer_is_for(seed: int) -> Verdict:
     numbers |= {"names": named[:, 0].min().item(), "left": named[:, 1].max().item()}
     little = numbers["rise"] < 0.08 and numbers["rise"] < numbers["first"] / 5
     return Verdict(little and numbers["names"] > 30 and numbers["left"] < 5, numbers)
+
+
+# Another sentence than the page's, to ask for a name.
+ELSEWHERE = {
+    "live-model": "‘{} was late,’ thought Alice. ‘Poor {}",
+    "live-model.zh": "{}。{}",
+}
+
+
+def syllables(story: SimpleNamespace) -> str:
+    """A name as the page's second kind has them."""
+    return story.syllable() + story.syllable() + story.one_of("aeio")
+
+
+def names_kept_out_of_training_are_completed(seed: int) -> Verdict:
+    """Names kept out, in another sentence, and new ones of the page's rules; without layer 2."""
+    shares, left = [], []
+    for name, elsewhere in ELSEWHERE.items():
+        story = of_story(name, "other_seed")
+        model = of_story(name, "read_model").read_model()
+        _ = torch.manual_seed(seed)
+        if name == "live-model":
+            rules = [partial(syllables, story), story.six_letters]
+        else:
+            rules = [partial(story.spliced, story.new), partial(story.any_letters, 5)]
+        new = [story.hundred(rule) for rule in rules]
+        known = next(iter(story.kinds.values()))
+        for form, people in ((elsewhere, known), *((LIVE[name], some) for some in new)):
+            story.completes.__globals__["form"] = form
+            for heads in ([], [(1, head) for head in range(story.H)]):
+                with replace_heads(projections(model), story.H, heads):
+                    right = [story.completes(model, each) for each in people]
+                (left if heads else shares).append(100 * sum(right) / len(right))
+    numbers = {"least": min(shares), "most": max(shares), "left": max(left)}
+    return Verdict(min(shares) > 45 and max(left) < 10, numbers)
 
 
 def training_on_makes_up_for_a_head(seed: int) -> Verdict:

@@ -432,7 +432,7 @@ def test_the_home_page_completes_a_name(open_page, stored, language):
     ready = widget.get_by_role("status").inner_text()
     last = [f"2.{head}" for head in (1, 2, 3, 4)]
     given, form = SMALL[language]
-    for name in {"en": ("Tavrik", "Zoltan"), "zh": ("青鸟过寒江", "锄禾日当午")}[language]:
+    for name in {"en": ("Tavrik", "Zoltan"), "zh": ("青鸟过长江", "锄禾日当午")}[language]:
         widget.get_by_role("textbox").fill(name)
         assert widget.get_by_role("status").inner_text() == ready
         widget.get_by_role("button").click()

@@ -35,7 +35,7 @@ def open_file(browser, folder):
 
     def open_(name, **options):
         context = browser.new_context(viewport={"width": 1300, "height": 900}, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(30_000)  # on a loaded machine
         context.set_offline(True)
         contexts.append(context)
         page = context.new_page()

@@ -1,4 +1,4 @@
-"""Claims of the page that cuts heads, tried again on lists, names, passages and facts drawn anew."""
+"""Claims of the page that cuts heads, tried on lists, names, passages and facts drawn anew."""
 
 from __future__ import annotations
 

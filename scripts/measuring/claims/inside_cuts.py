@@ -51,16 +51,17 @@ def a_cut_does_not_tell_heads_at_rest(seed: int) -> Verdict:
 
 def at_its_mean_no_capital_is_missing(seed: int) -> Verdict:
     """Eight other capitals: the loss without 24.5, at zero and at its mean."""
-    story = of_story("cut-heads", "alone_capitals")
+    story = of_story("cut-heads", "known")
     pairs = "Poland Warsaw Portugal Lisbon Sweden Stockholm Finland Helsinki Peru Lima Kenya "
     pairs += "Nairobi Iraq Baghdad Thailand Bangkok"
-    story.alone_capitals.__globals__["capitals"] = pairs.split()
+    words = pairs.split()
     torch.set_grad_enabled(False)
     rises, one = [], (23, 4)
-    for each in range(8):
-        tokens, right = story.in_capital(each)
+    for country, city in zip(words[::2], words[1::2], strict=True):
+        tokens = story.encode(f"The capital of {country} is the city of")
+        right = story.encode(" " + city)[0, 0]
         zero, mean = (
-            story.after([[], [one]], tokens, way)[:, -1].log_softmax(dim=-1)[:, right[0, 0]]
+            story.after([[], [one]], tokens, way)[:, -1].log_softmax(dim=-1)[:, right]
             for way in ("zero", "mean")
         )
         rises.append([(zero[0] - zero[1]).item(), (mean[0] - mean[1]).item()])

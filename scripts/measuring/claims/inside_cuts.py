@@ -68,7 +68,7 @@ def at_its_mean_no_capital_is_missing(seed: int) -> Verdict:
     at_zero, at_mean = torch.tensor(rises).unbind(dim=1)
     numbers = {"zero": at_zero.median().item(), "mean": at_mean.median().item()}
     numbers["most"] = at_mean.max().item()
-    holds = numbers["zero"] > 0.2 and abs(numbers["mean"]) < 0.1 and numbers["most"] < 0.5
+    holds = numbers["zero"] > 0.2 and numbers["mean"] < 0.1 and numbers["most"] < 0.5
     return Verdict(holds, numbers)
 
 

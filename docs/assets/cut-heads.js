@@ -3,6 +3,7 @@
 
 import { asked, element, filled, keep, mount, punctuation, teller, two } from "./dom.js"
 import { answerBars } from "./cut-heads-answers.js"
+import { draggable } from "./cut-heads-drag.js"
 import { patchGrid } from "./cut-heads-grid.js"
 import { tokenRow } from "./cut-heads-losses.js"
 import { drawn, manyLots } from "./cut-heads-lots.js"
@@ -91,7 +92,7 @@ function use(place, { sentences, roles }, engine, model) {
   const numberOf = ({ layer, head }) => layer * heads + head
   const headAt = number => ({ layer: Math.floor(number / heads), head: number % heads })
   let cut = []  // what is cut, in the order of the cuts
-  let before = []  // earlier lists, for undo
+  let before = []  // earlier lists and what was done with them, for undo
   let run = null  // the text with all heads
   let now = null  // the same with the cuts
   let [order, numbers, highest, alone] = [[], null, undefined, null]
@@ -140,7 +141,7 @@ function use(place, { sentences, roles }, engine, model) {
   const headsCut = () => cut.filter(each => each.head !== undefined)
   const lot = button("", () => {
     const left = Array.from({ length: count }, (_, i) => i).filter(each => !isCut(each))
-    before.push(cut)
+    note()
     cut = drawn(left, headsCut().length || LOT).map(headAt)
     changed()
   })
@@ -158,8 +159,8 @@ function use(place, { sentences, roles }, engine, model) {
     list,
     element("div", [
       firstOnes, lot, lots.key,
-      button(words.undo, () => { if (before.length) { cut = before.pop(); changed() } }),
-      button(words.none, () => { if (cut.length) { before.push(cut); cut = []; changed() } }),
+      button(words.undo, () => { if (before.length) { [cut, as.value] = before.pop(); changed() } }),
+      button(words.none, () => { if (cut.length) { note(); cut = []; changed() } }),
     ], { className: "mh-buttons" }),
     lots.place,
     element("details", [element("summary", words.groups), element("div", [
@@ -171,16 +172,25 @@ function use(place, { sentences, roles }, engine, model) {
   // Maps
   const grid = smallMaps({ layers, heads, group: model.group, causal: true }, head => { state.head = head; mark(); render(); remember() },
     head => { state.head = head; isCut(head) ? remove(headAt(head)) : add([headAt(head)]) })
-  const map = largeMap((word, key) => { Object.assign(state, { word, key }); resort({ stay: true }) }, () => {})
+  const choose = (word, key) => {
+    state.key = key
+    word === state.word ? resort({ stay: true }) : moveTo(word, { stay: true })
+  }
+  const [map, otherMap] = [largeMap(choose, () => {}), largeMap(choose, () => {})]
   const title = element("p", "", { className: "mh-said" })
   const toggle = button("", () => (isCut(state.head) ? remove(headAt(state.head)) : add([headAt(state.head)])))
+  // The same head in the second text: its map can be put in the place of the first one's.
+  const grip = element("p", words.drag, { className: "mh-grip" })
+  const bring = button("", () => patch())
+  const otherPart = element("div", [grip, bring, element("div", otherMap.place)], { className: "mh-other" })
+  draggable([grip, otherMap.place], otherPart.lastChild, [grid.place, map.place], () => patch())
   const limit = element("p", "", { className: "mh-limit" })
   const oneByOne = button(words.each, () => work(oneByOne, () => words.each, eachAlone))
   const patching = patchGrid(engine, layers, () => ({ run, position: state.word, tokens: bars.tokens() }), (layer, stream) => add([{ layer, stream }]))
   const shownPart = element("div", [
     element("div", [element("div", [bars.table, bars.line, element("div", [writeOn, bars.word], { className: "mh-buttons" })]), knife], { className: "mh-pair" }),
     element("div", [element("label", [words.sort, " ", sort]), oneByOne], { className: "mh-buttons mh-sorting" }), limit,
-    element("div", [grid.place, element("div", [title, toggle, map.place], { className: "mh-panel" })], { className: "mh-browse" }), patching.place])
+    element("div", [grid.place, element("div", [title, toggle, map.place, otherPart], { className: "mh-panel" })], { className: "mh-browse" }), patching.place])
   place.replaceChildren(form, tokens.place, said, shownPart, told)
 
   /** The key that the large map marks: of a pair the reader's, else the one that gets most. */
@@ -189,11 +199,13 @@ function use(place, { sentences, roles }, engine, model) {
     if (sort.value !== "pair" || !(state.key <= state.word)) state.key = weights.indexOf(Math.max(...weights))
   }
 
+  const note = () => before.push([cut, as.value])
   const isCut = number => cut.some(each => each.head !== undefined && numberOf(each) === number)
-  const row = (head, i) => {
-    const [L, { layer, head: h }] = [run.tokens.length, headAt(head)]
-    return Array.from(run.maps[layer].subarray((h * L + i) * L, (h * L + i) * L + i + 1))
+  const rowOf = ({ tokens: { length: L }, maps }) => (head, i) => {
+    const { layer, head: h } = headAt(head)
+    return Array.from(maps[layer].subarray((h * L + i) * L, (h * L + i) * L + i + 1))
   }
+  const row = (head, i) => rowOf(run)(head, i)
 
   /** The cuts as the model is asked for them. */
   function dressed(list) {
@@ -217,15 +229,24 @@ function use(place, { sentences, roles }, engine, model) {
 
   function add(more) {
     const kept = cut.filter(each => !more.some(other => key(other) === key(each)))
-    before.push(cut)
+    note()
     cut = [...kept, ...more]
+    changed()
+  }
+
+  /** The chosen head from the second text; what was cut goes back. */
+  function patch() {
+    if (SECOND.includes(as.value)) return isCut(state.head) || add([headAt(state.head)])
+    note()
+    cut = [headAt(state.head)]
+    as.value = "other"
     changed()
   }
 
   function remove(which) {
     const at = cut.findIndex(each => key(each) === key(which))
     const held = list.contains(document.activeElement)
-    before.push(cut)
+    note()
     cut = cut.filter((_, i) => i !== at)
     changed().then(() => { if (held) (list.querySelectorAll("button")[Math.min(at, cut.length - 1)] ?? toggle).focus() })
   }
@@ -323,11 +344,15 @@ function use(place, { sentences, roles }, engine, model) {
     const data = { tokens: read, count, row }
     grid.update(data, order, { head: state.head, cut: Array.from({ length: count }, (_, i) => i).filter(isCut) }, numbers, highest)
     map.update(data, state)
+    otherPart.hidden = !paired()
+    if (paired()) otherMap.update({ tokens: run.other.tokens, row: rowOf(run.other) }, state)
+    bring.textContent = filled(words.bring, { name: key(headAt(state.head)) })
+    bring.disabled = isCut(state.head) && SECOND.includes(as.value)
     const known = numbers && Number.isFinite(numbers[state.head])
     const rank = known ? 1 + numbers.filter(x => x > numbers[state.head]).length : null
     title.replaceChildren(element("strong", nameOf(state.head, heads)), known ? `${punctuation.colon}${words.sorts[sort.value]} ${two(numbers[state.head])}${punctuation.comma}${filled(words.rank, { rank, count })}` : "",
       `${punctuation.full_stop}${punctuation.sentence_space}${filled(words.weight, { query: read[state.word], key: read[state.key], weight: two(row(state.head, state.word)[state.key] ?? 0) })}`)
-    toggle.textContent = filled(isCut(state.head) ? words.put_back : words.cut, { name: key(headAt(state.head)) })
+    toggle.textContent = filled(isCut(state.head) ? words.put_back : SECOND.includes(as.value) ? words.patch_head : words.cut, { name: key(headAt(state.head)) })
     limit.textContent = numbers === null ? (sort.value === "layers" ? words.by_layer : sort.value === "alone" ? words.alone_first : words.no_pattern)
       : sort.value === "alone" ? alone.said
       : highest === undefined ? filled(words.sorted[sort.value], { measure: bars.measureOf("logit") })
@@ -339,11 +364,11 @@ function use(place, { sentences, roles }, engine, model) {
     : each.stream !== undefined ? filled(words.stream_of, { layer: each.layer + 1, token: run.tokens[each.stream] }) : key(each))
 
   /** Another position: what comes next there. */
-  async function moveTo(i) {
+  async function moveTo(i, how) {
     state.word = i
     bars.forget()
     lots.forget()
-    await (here.checked && SECOND.includes(as.value) ? changed() : resort())
+    await (here.checked && SECOND.includes(as.value) ? changed(how) : resort(how))
     remember()
   }
 

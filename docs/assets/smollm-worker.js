@@ -57,7 +57,7 @@ const functions = {
     base = model.advance(model.begin(numbers))
     const there = second ? encoded(second) : []
     other = there.length === numbers.length ? model.advance(model.begin(there)) : null
-    return { ...shown(base), count: numbers.length, second: there.length, others: pieces(there) }
+    return { ...shown(base), count: numbers.length, second: there.length, other: other && { tokens: pieces(there), maps: mapsOf(other) } }
   },
 
   /** The same with heads or MLPs cut: what comes next, and the losses. */
@@ -122,16 +122,18 @@ const pieces = numbers => numbers.map(number => {
   return read.includes("\uFFFD") ? `⟨${hex()}⟩` : read.replace(/ /g, "▁").replaceAll("\n", "↵")
 })
 
-function shown(run) {
+/** The maps without the room behind the text. */
+function mapsOf(run) {
   const L = run.tokens.length
-  const maps = run.maps.map(layer => {
+  return run.maps.map(layer => {
     const kept = new Float32Array(model.heads * L * L)
     for (let h = 0; h < model.heads; h++)
       for (let i = 0; i < L; i++) kept.set(layer.subarray((h * LONGEST + i) * LONGEST, (h * LONGEST + i) * LONGEST + L), (h * L + i) * L)
     return kept
   })
-  return { tokens: pieces(run.tokens), numbers: run.tokens, maps, ...told(run) }
 }
+
+const shown = run => ({ tokens: pieces(run.tokens), numbers: run.tokens, maps: mapsOf(run), ...told(run) })
 
 /** At each position the likeliest tokens with their chances, the chance of the token that comes; losses. */
 function told(run) {

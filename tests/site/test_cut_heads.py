@@ -568,3 +568,38 @@ def test_a_query_a_key_a_value_and_a_path_come_from_the_second_text(opened, pyth
     place.locator("button").first.click()
     says(page, MEASURED, f"by {shown(gap(python, there))}. Click")
     assert page.url == before
+
+
+def test_a_map_of_the_second_text_is_dragged_onto_the_first(opened, python):
+    tokens = (python[1].encode(name).ids[0] for name in (" Mary", " John"))
+    page, _ = opened("en", PAIR + "&head=24.4&cut=30.2&answer=" + ",".join(map(str, tokens)))
+    place, model = widget(page), python[0]
+    page.wait_for_function(ANSWERED)
+    ends = [place.locator(name) for name in (".mh-other svg", ".mh-panel > svg")]
+    ends[0].scroll_into_view_if_needed()
+    page.mouse.move(*middle_of(ends[0]))
+    page.mouse.down()
+    page.mouse.move(*middle_of(ends[1]), steps=5)
+    assert place.locator(".mh-drop").count() == 1
+    page.mouse.up()
+    edit = patch_heads(model, [(23, 3)], head_outputs(model, ids(python, SWAPPED)))
+    patched = shown(difference(python, edit))
+    says(page, MEASURED, f"by {patched}. Click")
+    assert place.locator(".mh-cuts li").inner_text().split()[0] == "24.4"
+    assert place.locator("[name=as]").input_value() == "other"
+    assert place.locator(".mh-dragged, .mh-drop").count() == 0
+    place.get_by_role("button", name="Undo").click()
+    says(page, MEASURED, f"by {shown(difference(python, ablate_heads(model, [(29, 1)])))}. Click")
+    assert place.locator("[name=as]").input_value() == "zero"
+    page.mouse.move(*middle_of(ends[0]))  # dropped beside a map, it changes nothing
+    page.mouse.down()
+    page.mouse.move(5, 300, steps=5)
+    page.mouse.up()
+    assert place.locator(".mh-cuts li").inner_text().split()[0] == "30.2"
+    place.get_by_role("button", name="Bring head 24.4 over").press("Enter")
+    says(page, MEASURED, f"by {patched}. Click")
+
+
+def middle_of(place):
+    box = place.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

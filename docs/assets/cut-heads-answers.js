@@ -6,7 +6,7 @@ import { element, filled, punctuation, two } from "./dom.js"
 const words = wordsOf("cut-heads")
 const SHOWN = 6  // next tokens that have a bar
 const AFTER = 3  // of those after a cut
-export const percent = x => `${(100 * x).toFixed(1)} %`
+const percent = x => `${(100 * x).toFixed(1)} %`
 
 /**
  * @param next the likeliest tokens at the chosen position, with their names and chances.

@@ -296,13 +296,20 @@ def chances(page):
     return {row[0]: [float(x) for x in row[1:] if x[0].isdigit()] for row in cells}
 
 
-def memory_of(page):
-    """Megabytes of the largest process that shows pages, as Linux counts them."""
+SAID = re.search(r"MEMORY = (\d+)", (DOCS / "assets/cut-heads.js").read_text(encoding="utf-8"))
+MEMORY = int(SAID[1])  # megabytes that the page says it takes
+
+
+def check_memory(page):
+    """The largest process that shows pages takes no more megabytes, as Linux counts them."""
+    if not Path("/proc/self/status").exists():
+        return
     session = page.context.browser.new_browser_cdp_session()
     found = session.send("SystemInfo.getProcessInfo")["processInfo"]
     pids = [each["id"] for each in found if each["type"] == "renderer"]
     lines = [Path(f"/proc/{pid}/status").read_text(encoding="utf-8") for pid in pids]
-    return max(int(re.search(r"VmRSS:\s+(\d+) kB", line)[1]) for line in lines) / 1000
+    taken = max(int(re.search(r"VmRSS:\s+(\d+) kB", line)[1]) for line in lines) / 1000
+    assert 100 < taken < MEMORY
 
 
 def right_chances(python, *heads):
@@ -327,9 +334,7 @@ def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, lang
     names = place.locator(".mh-cuts li").all_inner_texts()
     assert sorted(name.split()[0] for name in names) == sorted(f"{a + 1}.{b + 1}" for a, b in FIVE)
     assert "cut=" in page.url
-    said = re.search(r"MEMORY = (\d+)", (DOCS / "assets/cut-heads.js").read_text(encoding="utf-8"))
-    if Path("/proc/self/status").exists():
-        assert 100 < memory_of(page) < int(said[1])
+    check_memory(page)
     place.locator(".mh-chip").first.click()  # the first one is put back
     page.wait_for_function("document.querySelectorAll('.mh-cuts li').length === 4")
 
@@ -531,6 +536,7 @@ def test_twenty_lots_at_once(opened, python):
     assert list(map(float, said)) == pytest.approx([lowest, middle, highest, yours], abs=0.11)
     below = int(re.search(r"20 回里有 (\d+) 回更低", page.locator(line).inner_text())[1])
     assert below == sum(reached < yours for reached in right.values())
+    check_memory(page)
 
 
 def test_a_query_a_key_a_value_and_a_path_come_from_the_second_text(opened, python):
@@ -544,12 +550,16 @@ def test_a_query_a_key_a_value_and_a_path_come_from_the_second_text(opened, pyth
     place, model, tokens = widget(page), python[0], ids(python, NAME)
     other = ids(python, SWAPPED)
     source, given = residual_cache(model, other), head_outputs(model, other)
-    for part in ("query", "key", "value"):
+    for part, where in (
+        ("query", slice(None)),
+        ("key", slice(None)),
+        ("value", slice(None)),
+        ("query", [13]),
+    ):
         place.locator("[name=as]").select_option(part)
-        for where in (slice(None), [13]):
-            place.locator("[name=here]").set_checked(where != slice(None))
-            right = difference(python, patch_qkv(model, [(23, 3)], source, part, where))
-            says(page, MEASURED, f"by {shown(right)}. Click")
+        place.locator("[name=here]").set_checked(where == [13])
+        right = difference(python, patch_qkv(model, [(23, 3)], source, part, where))
+        says(page, MEASURED, f"by {shown(right)}. Click")
     place.locator("[name=here]").uncheck()
     place.locator("[name=as]").select_option("path")
     path = {"senders": [(23, 3)], "source": given}
@@ -603,3 +613,53 @@ def test_a_map_of_the_second_text_is_dragged_onto_the_first(opened, python):
 def middle_of(place):
     box = place.bounding_box()
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+@pytest.mark.slow
+def test_the_longest_texts_take_no_more_memory_and_freeze_nothing(opened):
+    text = " ".join(["the cat and the dog"] * 12) + " and the bird"  # 63 tokens
+    page, _ = opened("en", "?cut=24.4&text=" + text.replace(" ", "+"))
+    place = widget(page)
+    place.locator("summary").first.click()
+    place.locator("[name=second]").fill(text.replace("dog", "pig"))
+    place.locator(".mh-other").wait_for()
+    for row in (0, 1):
+        place.locator(".mh-beside tr").nth(row).click()
+        page.wait_for_function(f"document.querySelectorAll('.mh-beside tr[class]').length > {row}")
+    place.locator("summary").last.click()
+    keys = [
+        (place.locator("details > button"), "details:last-child [role=status]", "Layer 30"),
+        (
+            place.get_by_role("button", name="Cut each head alone"),
+            ".mh-sorting + .mh-limit",
+            "40 of",
+        ),
+        (
+            place.get_by_role("button", name="20 lots at once"),
+            ".mh-knife > div > [role=status]",
+            "9 of",
+        ),
+    ]
+    for key, line, far in keys:  # a work that begins ends the one before
+        key.click()
+        says(page, line, far)
+        check_memory(page)
+        assert place.get_by_role("button", name="Stop").count() == 1
+        assert page.evaluate(PAUSE) < 1000
+    place.locator("[name=text]").fill("Another text ends them all")
+    page.wait_for_function("document.querySelectorAll('.mh-token').length < 9")
+    page.wait_for_function(
+        "!document.querySelector('[data-widget=cut-heads]').innerText.includes('Stop')"
+    )
+
+
+# How long nothing else came to its turn, at most, in two seconds: milliseconds.
+PAUSE = """async () => {
+    let [longest, last] = [0, performance.now()]
+    for (const end = last + 2000; last < end;) {
+        await new Promise(done => setTimeout(done, 10))
+        longest = Math.max(longest, performance.now() - last)
+        last = performance.now()
+    }
+    return longest
+}"""

@@ -3,7 +3,7 @@
 
 import { element, filled, punctuation, two } from "./dom.js"
 
-const words = wordsOf("cut-heads")
+const words = wordsOf("cut-heads-answers")
 const SHOWN = 6  // next tokens that have a bar
 const AFTER = 3  // of those after a cut
 const percent = x => `${(100 * x).toFixed(1)} %`

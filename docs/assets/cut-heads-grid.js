@@ -3,7 +3,7 @@
 import { element, filled, two } from "./dom.js"
 import { button, left, work } from "./cut-heads-work.js"
 
-const words = wordsOf("cut-heads")
+const words = wordsOf("cut-heads-grid")
 
 /**
  * @param now what is asked about: `{ run, position, tokens }`, with one token, or two.

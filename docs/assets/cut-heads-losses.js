@@ -2,7 +2,7 @@
 
 import { element, filled, two } from "./dom.js"
 
-const words = wordsOf("cut-heads")
+const words = wordsOf("cut-heads-losses")
 const FULL = 8  // nats that have the full colour
 const signed = x => (Math.abs(x) < 0.005 ? "±" : x > 0 ? "+" : "−") + two(Math.abs(x))
 

@@ -3,7 +3,7 @@
 import { element, filled, svg } from "./dom.js"
 import { button, left, work } from "./cut-heads-work.js"
 
-const words = wordsOf("cut-heads")
+const words = wordsOf("cut-heads-lots")
 const LOTS = 20
 const EQUAL = 1e-4  // nearer numbers are the same: sums in another order
 const [WIDTH, HEIGHT, EDGE] = [300, 46, 10]

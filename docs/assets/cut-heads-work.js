@@ -2,7 +2,8 @@
 
 import { element } from "./dom.js"
 
-const words = wordsOf("cut-heads")
+const words = wordsOf("cut-heads-work")
+export const stopWord = words.stop
 
 export const button = (text, press, type = "button") => {
   const made = element("button", text, { type, className: "md-button" })

@@ -7,7 +7,7 @@ import { draggable } from "./cut-heads-drag.js"
 import { patchGrid } from "./cut-heads-grid.js"
 import { tokenRow } from "./cut-heads-losses.js"
 import { drawn, manyLots } from "./cut-heads-lots.js"
-import { button, left, stopWork, work } from "./cut-heads-work.js"
+import { button, left, stopWord, stopWork, work } from "./cut-heads-work.js"
 import { largeMap, nameOf, smallMaps } from "./head-maps.js"
 import { PATTERNS, placesOf, redrawn, shares } from "./head-statistics.js"
 import { files } from "./smollm-files.js"
@@ -63,7 +63,7 @@ function offer(place, about, said = "", still = place.querySelector("noscript")?
   const bar = element("progress", "", { max: 1, value: 0, hidden: true }, { "aria-label": words.loading })
   const line = element("p", said || filled(words.offer, { size: Math.round(files.bytes / MB) }), {}, { role: "status" })
   let engine = null
-  const stop = button(words.stop, () => { engine?.end(new Error("stopped")) })
+  const stop = button(stopWord, () => { engine?.end(new Error("stopped")) })
   stop.hidden = true
   const go = button(filled(words.load, { size: Math.round(files.bytes / MB) }), async () => {
     ;[go.hidden, stop.hidden, bar.hidden] = [true, false, false]

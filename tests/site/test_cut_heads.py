@@ -322,6 +322,9 @@ def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, lang
     page, asked = opened(language)
     assert [url for url in asked if not url.startswith((home, "blob:"))] == []
     place = page.locator("[data-widget=cut-heads]")
+    titles = place.locator("[name=sentence] option").all_inner_texts()
+    assert len(titles) > 10
+    assert {bool(re.search(r"[\u4e00-\u9fff]", title)) for title in titles} == {language == "zh"}
     place.locator("[name=text]").fill(NAME)
     mary = python[1].encode(" Mary").ids[0]
     page.wait_for_function("[...document.querySelectorAll('.mh-tokens button')].length === 14")

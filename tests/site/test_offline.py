@@ -78,7 +78,7 @@ def test_nothing_of_a_server_is_left_and_nothing_of_a_page_is_missing(site, fold
     hosted |= {f"zh/{name}" for name in hosted}
     python = re.compile(
         r"(zh/)?assets/(run-(worker|kernels)\.js|pyodide-[\d.]+/[\w.-]+|page-\w+\.tar\.bz2"
-        r"|smollm-(worker|model|file|tokens)\.js|smollm/[\w.-]+)"
+        r"|smollm-(worker|model|edit|file|tokens)\.js|smollm/[\w.-]+)"
     )
     hosted |= set(filter(python.fullmatch, given))  # no worker starts in a folder: pages say so
     assert {name for name in lost if not name.endswith(".map")} == hosted & given

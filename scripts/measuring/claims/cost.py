@@ -34,6 +34,32 @@ def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
     return Verdict(bool(more and abs(four) < 0.06 and two > 0.2), numbers)
 
 
+def an_unbiased_bit_costs_more_than_it_brings(seed: int) -> Verdict:
+    """Five fresh draws at one to four bits, for both kinds of query."""
+    drawn = of_story("smaller-cache", "drawn").drawn
+    errors = torch.tensor(
+        [
+            [[drawn(seed + i, bits, sought) for i in range(5)] for sought in (False, True)]
+            for bits in (1, 2, 3, 4)
+        ]
+    )[..., 3]
+    spread, sought = errors.median(dim=2).values.unbind(dim=1)  # (bits, forms)
+    lost, regained = spread[:, 2] / spread[:, 0], sought[:, 2] / sought[:, 1]
+    wins = sought[0, 2] < sought[0, 0] and sought[1, 2] < sought[1, 0]
+    numbers = {"spread": lost[1].item(), "least": lost.min().item(), "sought": regained.min().item()}
+    return Verdict(bool(lost.min() > 2 and regained.min() > 1 and wins), numbers)
+
+
+def solved_caches_need_biases_once_text_follows(seed: int) -> Verdict:
+    """Five fresh draws with queries in eight directions."""
+    shortened = of_story("smaller-cache", "shortened").shortened
+    errors = torch.tensor([shortened(seed + i, 8, 512) for i in range(5)])
+    evicted, valued, solved = (100 * errors[..., 1]).unbind(dim=1)
+    numbers = {"evicted": evicted.min().item(), "values": valued.min().item()}
+    numbers["solved"] = solved.max().item()
+    return Verdict(bool((solved < valued).all() and (valued < evicted).all()), numbers)
+
+
 def fresh_layers(seed: int, pieces: int, length: int) -> SimpleNamespace:
     """The story of eight bits with other pieces of Alice, read by ten layers of SmolLM2."""
     text, recorded = of_story("eight-bits", "alice"), []

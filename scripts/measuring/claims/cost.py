@@ -46,7 +46,11 @@ def an_unbiased_bit_costs_more_than_it_brings(seed: int) -> Verdict:
     spread, sought = errors.median(dim=2).values.unbind(dim=1)  # (bits, forms)
     lost, regained = spread[:, 2] / spread[:, 0], sought[:, 2] / sought[:, 1]
     wins = sought[0, 2] < sought[0, 0] and sought[1, 2] < sought[1, 0]
-    numbers = {"spread": lost[1].item(), "least": lost.min().item(), "sought": regained.min().item()}
+    numbers = {
+        "spread": lost[1].item(),
+        "least": lost.min().item(),
+        "sought": regained.min().item(),
+    }
     return Verdict(bool(lost.min() > 2 and regained.min() > 1 and wins), numbers)
 
 

@@ -18,8 +18,8 @@ def test_compressed_convolutional_attention_is_that_of_zaya(h, h_kv, d):
     linear = {"q": theirs.q_proj, "k": theirs.k_proj}
     linear |= {"v now": theirs.v_proj_current, "v before": theirs.v_proj_delayed}
     p = {name: layer.weight.T for name, layer in linear.items()}
-    p["depthwise"] = theirs.conv_qk_depthwise.weight, theirs.conv_qk_depthwise.bias
-    p["grouped"] = theirs.conv_qk_grouped.weight, theirs.conv_qk_grouped.bias
+    p["c1"] = theirs.conv_qk_depthwise.weight, theirs.conv_qk_depthwise.bias
+    p["c2"] = theirs.conv_qk_grouped.weight, theirs.conv_qk_grouped.bias
     x = torch.randn(11, 23).double()
     for ours, expected in zip(
         names["compressed"](x, p, h, h_kv), theirs(x[None], None), strict=True

@@ -859,6 +859,10 @@ DONE = {
         " each.querySelectorAll('.mh-buttons button')[1].click() }",
         "() => [...document.querySelectorAll('[data-widget] td')].map(e => e.textContent)",
     ),
+    "known-models.md": (
+        "each => type(each.querySelector('[data-widget=atlas] select[name=two]'), 'kolibri-1')",
+        "() => [...document.querySelectorAll('.mh-atlas-name b')].map(e => e.textContent)",
+    ),
     "live-model.md": (
         "each => each.querySelector(\"[name='head-1.2']\").click()",
         "() => [...document.querySelectorAll('[type=checkbox]')].map(e => [e.name, e.checked])",

@@ -49,15 +49,24 @@ def a_cut_does_not_tell_heads_at_rest(seed: int) -> Verdict:
     return Verdict(small and numbers["most"] < 0.2 and numbers["mean"] < 0.1, numbers)
 
 
-def at_its_mean_no_capital_is_missing(seed: int) -> Verdict:
-    """Eight other capitals: the loss without 24.5, at zero and at its mean."""
+CAPITALS = (
+    "Poland Warsaw Portugal Lisbon Sweden Stockholm Finland Helsinki Peru Lima Kenya Nairobi Iraq "
+    "Baghdad Thailand Bangkok Iran Tehran Ireland Dublin Belgium Brussels Denmark Copenhagen Norway "
+    "Oslo Hungary Budapest Bulgaria Sofia Romania Bucharest Cuba Havana Chile Santiago Lebanon "
+    "Beirut Syria Damascus Jordan Amman Ukraine Kyiv Serbia Belgrade Latvia Riga Croatia Zagreb "
+    "Morocco Rabat Tunisia Tunis Libya Tripoli Ghana Accra Senegal Dakar Uganda Kampala Nepal "
+    "Kathmandu Taiwan Taipei Vietnam Hanoi Philippines Manila Indonesia Jakarta Afghanistan Kabul"
+).split()
+
+
+def head_24_5_costs_capitals_less_at_its_mean(seed: int) -> Verdict:
+    """Fifteen other capitals by lot: what 24.5 costs them at zero and at its mean."""
     story = of_story("cut-heads", "known")
-    pairs = "Poland Warsaw Portugal Lisbon Sweden Stockholm Finland Helsinki Peru Lima Kenya "
-    pairs += "Nairobi Iraq Baghdad Thailand Bangkok"
-    words = pairs.split()
     torch.set_grad_enabled(False)
+    pairs = list(zip(CAPITALS[::2], CAPITALS[1::2], strict=True))
+    drawn = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))[:15]
     rises, one = [], (23, 4)
-    for country, city in zip(words[::2], words[1::2], strict=True):
+    for country, city in (pairs[i] for i in drawn):
         tokens = story.encode(f"The capital of {country} is the city of")
         right = story.encode(" " + city)[0, 0]
         zero, mean = (
@@ -67,9 +76,8 @@ def at_its_mean_no_capital_is_missing(seed: int) -> Verdict:
         rises.append([(zero[0] - zero[1]).item(), (mean[0] - mean[1]).item()])
     at_zero, at_mean = torch.tensor(rises).unbind(dim=1)
     numbers = {"zero": at_zero.median().item(), "mean": at_mean.median().item()}
-    numbers["most"] = at_mean.max().item()
-    holds = numbers["zero"] > 0.2 and numbers["mean"] < 0.1 and numbers["most"] < 0.5
-    return Verdict(holds, numbers)
+    numbers |= {"least": at_mean.min().item(), "most": at_mean.max().item()}
+    return Verdict(numbers["zero"] > 0.2 and abs(numbers["mean"]) < numbers["zero"] / 2, numbers)
 
 
 def cuts_by_lot_mend_dates_and_break_them(seed: int) -> Verdict:

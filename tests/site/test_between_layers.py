@@ -18,9 +18,12 @@ CONNECTION = re.compile(
 NAMED = {"ZayaResidualScaling", "Gemma3nTextAltUp"}  # named on the page, and not rebuilt
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def story():
-    return of_story("between-layers", "classes")
+    """The page's functions; what the story sets in torch is set back."""
+    kind = torch.get_default_dtype()
+    yield of_story("between-layers", "classes")
+    torch.set_default_dtype(kind)
 
 
 @pytest.mark.parametrize("seed", [7, 31])

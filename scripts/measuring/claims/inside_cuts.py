@@ -50,20 +50,22 @@ def a_cut_does_not_tell_heads_at_rest(seed: int) -> Verdict:
 
 
 CAPITALS = (
-    "Poland Warsaw Portugal Lisbon Sweden Stockholm Finland Helsinki Peru Lima Kenya Nairobi Iraq "
-    "Baghdad Thailand Bangkok Iran Tehran Ireland Dublin Belgium Brussels Denmark Copenhagen Norway "
-    "Oslo Hungary Budapest Bulgaria Sofia Romania Bucharest Cuba Havana Chile Santiago Lebanon "
-    "Beirut Syria Damascus Jordan Amman Ukraine Kyiv Serbia Belgrade Latvia Riga Croatia Zagreb "
-    "Morocco Rabat Tunisia Tunis Libya Tripoli Ghana Accra Senegal Dakar Uganda Kampala Nepal "
-    "Kathmandu Taiwan Taipei Vietnam Hanoi Philippines Manila Indonesia Jakarta Afghanistan Kabul"
-).split()
+    "Poland Warsaw Portugal Lisbon Sweden Stockholm Finland Helsinki Peru Lima Kenya Nairobi "
+    "Iraq Baghdad Thailand Bangkok Iran Tehran Ireland Dublin Belgium Brussels Denmark "
+    "Copenhagen Norway Oslo Hungary Budapest Bulgaria Sofia Romania Bucharest Cuba Havana Chile "
+    "Santiago Lebanon Beirut Syria Damascus Jordan Amman Ukraine Kyiv Serbia Belgrade Latvia "
+    "Riga Croatia Zagreb Morocco Rabat Tunisia Tunis Libya Tripoli Ghana Accra Senegal Dakar "
+    "Uganda Kampala Nepal Kathmandu Taiwan Taipei Vietnam Hanoi Philippines Manila Indonesia "
+    "Jakarta Afghanistan Kabul"
+)
 
 
 def head_24_5_costs_capitals_less_at_its_mean(seed: int) -> Verdict:
     """Fifteen other capitals by lot: what 24.5 costs them at zero and at its mean."""
     story = of_story("cut-heads", "known")
     torch.set_grad_enabled(False)
-    pairs = list(zip(CAPITALS[::2], CAPITALS[1::2], strict=True))
+    words = CAPITALS.split()
+    pairs = list(zip(words[::2], words[1::2], strict=True))
     drawn = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))[:15]
     rises, one = [], (23, 4)
     for country, city in (pairs[i] for i in drawn):

@@ -1,7 +1,8 @@
 """Fetch the trained models that stories read: see `mhsite.stories.models`.
 
-With `--missing`, list the causal language models of the installed transformers that
-"Known models" has no row for.
+With `--missing`, list the causal language models of the installed transformers that have no row
+in "Known models", and no reason why not. With `--configurations`, look anew at those whose row
+comes from their class: see `measuring.configurations`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from measuring import configurations
 from mhsite.stories import models
 from mhsite.stories.source import SourceError
 
@@ -16,8 +18,13 @@ from mhsite.stories.source import SourceError
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--missing", action="store_true", help="list models without a row")
-    if parser.parse_args().missing:
-        print("\n".join(models.without_row()))
+    parser.add_argument("--configurations", action="store_true", help="look at classes anew")
+    asked = parser.parse_args()
+    if asked.missing:
+        print("\n".join(configurations.missing()))
+        return 0
+    if asked.configurations:
+        configurations.write()
         return 0
     for model in models.known():
         try:

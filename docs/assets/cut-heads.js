@@ -2,6 +2,12 @@
 // is what is asked of it and how it is shown.
 
 import { asked, element, filled, keep, mount, punctuation, teller, two } from "./dom.js"
+import { answerBars } from "./cut-heads-answers.js"
+import { draggable } from "./cut-heads-drag.js"
+import { patchGrid } from "./cut-heads-grid.js"
+import { tokenRow } from "./cut-heads-losses.js"
+import { drawn, manyLots } from "./cut-heads-lots.js"
+import { button, left, stopWord, stopWork, work } from "./cut-heads-work.js"
 import { largeMap, nameOf, smallMaps } from "./head-maps.js"
 import { PATTERNS, placesOf, redrawn, shares } from "./head-statistics.js"
 import { files } from "./smollm-files.js"
@@ -9,12 +15,12 @@ import { files } from "./smollm-files.js"
 const words = wordsOf("cut-heads")
 const here = new URL(".", import.meta.url)
 const ABOUT = new URL("../data/cut-heads/about.json", import.meta.url)
-const SHOWN = 6  // next tokens that have a bar
 const LOT = 5  // heads of a preset
 const MB = 1e6
 const MEMORY = 700  // MB that the page may take: a test measures them
+const OWN = ["zero", "mean"]  // what a head gives that is cut; all else comes from the second text
+const SECOND = ["other", "query", "key", "value", "path"]
 const signed = x => (Math.abs(x) < 0.005 ? "±" : x > 0 ? "+" : "−") + two(Math.abs(x))
-const percent = x => `${(100 * x).toFixed(1)} %`
 
 /** The worker, as functions whose answers come later. */
 class Engine {
@@ -45,12 +51,6 @@ class Engine {
   }
 }
 
-const button = (text, press, type = "button") => {
-  const made = element("button", text, { type, className: "md-button" })
-  if (press) made.addEventListener("click", press)
-  return made
-}
-
 async function show(place) {
   if (location.protocol === "file:") return place.replaceChildren(element("p", words.offline))
   const about = await fetch(ABOUT).then(answer => (answer.ok ? answer.json() : null)).catch(() => null)
@@ -63,7 +63,7 @@ function offer(place, about, said = "", still = place.querySelector("noscript")?
   const bar = element("progress", "", { max: 1, value: 0, hidden: true }, { "aria-label": words.loading })
   const line = element("p", said || filled(words.offer, { size: Math.round(files.bytes / MB) }), {}, { role: "status" })
   let engine = null
-  const stop = button(words.stop, () => { engine?.end(new Error("stopped")) })
+  const stop = button(stopWord, () => { engine?.end(new Error("stopped")) })
   stop.hidden = true
   const go = button(filled(words.load, { size: Math.round(files.bytes / MB) }), async () => {
     ;[go.hidden, stop.hidden, bar.hidden] = [true, false, false]
@@ -88,15 +88,17 @@ function offer(place, about, said = "", still = place.querySelector("noscript")?
 function use(place, { sentences, roles }, engine, model) {
   const { layers, heads } = model
   const count = layers * heads
-  const key = ({ layer, head, mlp }) => (mlp ? `${layer + 1}.mlp` : `${layer + 1}.${head + 1}`)
+  const key = ({ layer, head, mlp, stream }) => `${layer + 1}${stream === undefined ? `.${mlp ? "mlp" : head + 1}` : `@${stream + 1}`}`
   const numberOf = ({ layer, head }) => layer * heads + head
   const headAt = number => ({ layer: Math.floor(number / heads), head: number % heads })
   let cut = []  // what is cut, in the order of the cuts
-  let before = []  // earlier lists, for undo
+  let before = []  // earlier lists and what was done with them, for undo
   let run = null  // the text with all heads
   let now = null  // the same with the cuts
   let [order, numbers, highest, alone] = [[], null, undefined, null]
   const state = { head: 0, word: 0, key: 0 }
+  const paired = () => run !== null && run.second === run.count
+  let wished = null  // answer, rival and position of the address, for the first text
   let busy = 0  // the number of the latest question; answers to earlier ones are let go
 
   // Fields
@@ -105,7 +107,15 @@ function use(place, { sentences, roles }, engine, model) {
   const text = element("textarea", "", { name: "text", rows: 2, value: named[0][1].text, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const second = element("textarea", "", { name: "second", rows: 2, spellcheck: false }, { autocomplete: "off", autocapitalize: "off" })
   const start = element("input", "", { type: "checkbox", name: "start" })
-  const as = element("select", ["zero", "mean", "other"].map(value => element("option", words.as[value], { value })), { name: "as" })
+  const option = value => element("option", words.as[value], { value })
+  const from = element("optgroup", SECOND.map(option), { label: words.from_second })
+  const as = element("select", [...OWN.map(option), from], { name: "as" })
+  const here = element("input", "", { type: "checkbox", name: "here" })
+  const hereWords = element("span")
+  const to = element("select", "", { name: "to" })
+  const part = element("select", ["query", "key", "value"].map(value => element("option", words.parts[value], { value })), { name: "part" })
+  const path = element("span", [element("label", [words.path_to, " ", to]), element("label", [words.path_part, " ", part])], { className: "mh-path" })
+  const carried = element("div", [path, element("label", [here, hereWords], { className: "mh-here" })])
   const sort = element("select", ["layers", "pair", ...Object.keys(PATTERNS), "direct", "alone"].map(value => element("option", words.sorts[value], { value })), { name: "sort" })
   const counts = element("p", "", { className: "mh-limit" })
   const form = element("form", [
@@ -118,9 +128,9 @@ function use(place, { sentences, roles }, engine, model) {
   // What the model says
   const said = element("p", "", { className: "mh-said" }, { role: "status" })
   const { place: told, tell } = teller()
-  const tokens = element("div", "", { className: "mh-tokens" }, { role: "group", "aria-label": words.choose })
-  const bars = element("table", "", { className: "mh-expected mh-beside" })
-  const writeOn = button(words.write, () => write())
+  const tokens = tokenRow(i => { moveTo(i).then(() => tokens.focus(i)) })
+  const bars = answerBars(engine, () => run.next[state.word], () => { lots.forget(); resort().then(remember) })
+  const writeOn = button(words.write, () => work(writeOn, () => words.write, write))
 
   // The knife
   const list = element("ul", "", { className: "mh-cuts" }, { "aria-label": words.cuts })
@@ -130,40 +140,58 @@ function use(place, { sentences, roles }, engine, model) {
   // The control of every cut: as many heads by lot in the place of those that are cut.
   const headsCut = () => cut.filter(each => each.head !== undefined)
   const lot = button("", () => {
-    const many = headsCut().length || LOT
-    before.push(cut)
-    cut = drawn(many).map(each => ({ ...headAt(each), as: as.value }))
+    const left = Array.from({ length: count }, (_, i) => i).filter(each => !isCut(each))
+    note()
+    cut = drawn(left, headsCut().length || LOT).map(headAt)
     changed()
+  })
+  const lots = manyLots(engine, { heads, name: number => key(headAt(number)) }, () => {
+    const cutNow = headsCut().map(numberOf).sort((one, other) => one - other)
+    const others = cut.filter(each => each.head === undefined)
+    return {
+      heads: cutNow, position: state.word, bars, count, asked: lot => dressed([...others, ...lot.map(headAt)]),
+      same: (tokens, heads) => String([bars.tokens(), cutNow]) === String([tokens, heads]),
+    }
   })
   const knife = element("fieldset", [
     element("legend", words.knife),
-    element("label", [words.cut_to, " ", as]),
+    element("label", [words.cut_to, " ", as]), carried,
     list,
     element("div", [
-      firstOnes,
-      ...Object.entries(roles).map(([name, found]) => button(filled(words.roles[name], { count: found.length }), () => add(found.map(([layer, head]) => ({ layer, head }))))),
-      lot,
-      mlp,
-      wholeLayer,
-      button(words.undo, () => { if (before.length) { cut = before.pop(); changed() } }),
-      button(words.none, () => { if (cut.length) { before.push(cut); cut = []; changed() } }),
+      firstOnes, lot, lots.key,
+      button(words.undo, () => { if (before.length) { [cut, as.value] = before.pop(); changed() } }),
+      button(words.none, () => { if (cut.length) { note(); cut = []; changed() } }),
     ], { className: "mh-buttons" }),
+    lots.place,
+    element("details", [element("summary", words.groups), element("div", [
+      ...Object.entries(roles).map(([name, found]) => button(filled(words.roles[name], { count: found.length }), () => add(found.map(([layer, head]) => ({ layer, head }))))),
+      mlp, wholeLayer,
+    ], { className: "mh-buttons" })]),
   ], { className: "mh-knife" })
 
   // Maps
   const grid = smallMaps({ layers, heads, group: model.group, causal: true }, head => { state.head = head; mark(); render(); remember() },
     head => { state.head = head; isCut(head) ? remove(headAt(head)) : add([headAt(head)]) })
-  const map = largeMap((word, key) => { Object.assign(state, { word, key }); resort({ stay: true }) }, () => {})
+  const choose = (word, key) => {
+    state.key = key
+    word === state.word ? resort({ stay: true }) : moveTo(word, { stay: true })
+  }
+  const [map, otherMap] = [largeMap(choose, () => {}), largeMap(choose, () => {})]
   const title = element("p", "", { className: "mh-said" })
   const toggle = button("", () => (isCut(state.head) ? remove(headAt(state.head)) : add([headAt(state.head)])))
+  // The same head in the second text: its map can be put in the place of the first one's.
+  const grip = element("p", words.drag, { className: "mh-grip" })
+  const bring = button("", () => patch())
+  const otherPart = element("div", [grip, bring, element("div", otherMap.place)], { className: "mh-other" })
+  draggable([grip, otherMap.place], otherPart.lastChild, [grid.place, map.place], () => patch())
   const limit = element("p", "", { className: "mh-limit" })
-  const oneByOne = button(words.each, () => eachAlone())
-  const patching = patchGrid()
+  const oneByOne = button(words.each, () => work(oneByOne, () => words.each, eachAlone))
+  const patching = patchGrid(engine, layers, () => ({ run, position: state.word, tokens: bars.tokens() }), (layer, stream) => add([{ layer, stream }]))
   const shownPart = element("div", [
-    element("div", [element("div", [bars, element("div", [writeOn], { className: "mh-buttons" })]), knife], { className: "mh-pair" }),
+    element("div", [element("div", [bars.table, bars.line, element("div", [writeOn, bars.word], { className: "mh-buttons" })]), knife], { className: "mh-pair" }),
     element("div", [element("label", [words.sort, " ", sort]), oneByOne], { className: "mh-buttons mh-sorting" }), limit,
-    element("div", [grid.place, element("div", [title, toggle, map.place], { className: "mh-panel" })], { className: "mh-browse" }), patching.place])
-  place.replaceChildren(form, tokens, said, shownPart, told)
+    element("div", [grid.place, element("div", [title, toggle, map.place, otherPart], { className: "mh-panel" })], { className: "mh-browse" }), patching.place])
+  place.replaceChildren(form, tokens.place, said, shownPart, told)
 
   /** The key that the large map marks: of a pair the reader's, else the one that gets most. */
   function mark() {
@@ -171,33 +199,61 @@ function use(place, { sentences, roles }, engine, model) {
     if (sort.value !== "pair" || !(state.key <= state.word)) state.key = weights.indexOf(Math.max(...weights))
   }
 
+  const note = () => before.push([cut, as.value])
   const isCut = number => cut.some(each => each.head !== undefined && numberOf(each) === number)
-  const row = (head, i) => {
-    const [L, { layer, head: h }] = [run.tokens.length, headAt(head)]
-    return Array.from(run.maps[layer].subarray((h * L + i) * L, (h * L + i) * L + i + 1))
+  const rowOf = ({ tokens: { length: L }, maps }) => (head, i) => {
+    const { layer, head: h } = headAt(head)
+    return Array.from(maps[layer].subarray((h * L + i) * L, (h * L + i) * L + i + 1))
   }
-  function drawn(many) {
-    const left = Array.from({ length: count }, (_, i) => i).filter(each => !isCut(each))
-    return Array.from({ length: many }, () => left.splice(Math.floor(Math.random() * left.length), 1)[0])
+  const row = (head, i) => rowOf(run)(head, i)
+
+  /** The cuts as the model is asked for them. */
+  function dressed(list) {
+    const at = SECOND.includes(as.value) && here.checked ? { at: state.word } : {}
+    const [layer, head] = to.value.split(".").map(x => x - 1)
+    const end = as.value === "path" ? { to: to.value ? { layer, head, part: part.value } : null } : {}
+    return list.map(each => ({ ...each, as: as.value, ...at, ...end, ...(each.stream === undefined ? {} : { as: "other" }) }))
+  }
+
+  /** What can't come along a path or has no query goes back; where a path can end. */
+  function fitting() {
+    if (["query", "key", "value", "path"].includes(as.value)) cut = cut.filter(each => !each.mlp)
+    const behind = Math.max(-1, ...headsCut().map(each => each.layer)) + 1
+    if (Number(to.dataset.behind) === behind) return
+    const was = to.value
+    to.dataset.behind = behind
+    const ends = Array.from({ length: count }, (_, i) => headAt(i)).filter(each => each.layer >= behind).map(key)
+    to.replaceChildren(element("option", words.path_output, { value: "" }), ...ends.map(name => element("option", name, { value: name })))
+    to.value = ends.includes(was) ? was : ""
   }
 
   function add(more) {
     const kept = cut.filter(each => !more.some(other => key(other) === key(each)))
-    before.push(cut)
-    cut = [...kept, ...more.map(each => ({ ...each, as: as.value }))]
+    note()
+    cut = [...kept, ...more]
+    changed()
+  }
+
+  /** The chosen head from the second text; what was cut goes back. */
+  function patch() {
+    if (SECOND.includes(as.value)) return isCut(state.head) || add([headAt(state.head)])
+    note()
+    cut = [headAt(state.head)]
+    as.value = "other"
     changed()
   }
 
   function remove(which) {
     const at = cut.findIndex(each => key(each) === key(which))
     const held = list.contains(document.activeElement)
-    before.push(cut)
+    note()
     cut = cut.filter((_, i) => i !== at)
     changed().then(() => { if (held) (list.querySelectorAll("button")[Math.min(at, cut.length - 1)] ?? toggle).focus() })
   }
 
   /** The text anew: all heads, then with the cuts. */
-  async function read({ first = false } = {}) {
+  async function read({ first = false, goes = false } = {}) {
+    if (!goes) stopWork()
     const mine = ++busy
     place.setAttribute("aria-busy", true)
     const answer = await engine.ask("run", { text: text.value, start: start.checked, second: second.value })
@@ -211,13 +267,17 @@ function use(place, { sentences, roles }, engine, model) {
       said.textContent = filled(answer.count < 2 ? words.short : words.long, { count: answer.count, most: model.longest })
       return
     }
-    run = answer
+    run = now = answer
     alone = null
     state.word = run.tokens.length - 1
-    if (run.second !== run.count && as.value === "other") {  // without a second text of this length, cut to zero
-      as.value = "zero"
-      cut = cut.map(each => ({ ...each, as: "zero" }))
+    bars.forget()
+    if (wished) {  // what the address asked for
+      state.word = Math.min(wished.word ?? state.word, state.word)
+      bars.chosen = wished.tokens
+      wished = null
     }
+    if (!paired() && SECOND.includes(as.value)) as.value = "zero"  // without a second text of this length
+    cut = cut.filter(({ stream }) => stream === undefined || (paired() && stream < run.count))
     await changed({ first })
   }
 
@@ -226,10 +286,12 @@ function use(place, { sentences, roles }, engine, model) {
     if (!run) return
     const mine = ++busy
     place.setAttribute("aria-busy", true)
-    const answer = cut.length ? await engine.ask("cut", { cut }) : run
+    fitting()
+    lots.forget()
+    const answer = cut.length ? await engine.ask("cut", { cut: dressed(cut) }) : run
     if (mine !== busy) return
     now = answer
-    bars.classList.add("mh-old")
+    bars.table.classList.add("mh-old")
     await resort(how)
     place.setAttribute("aria-busy", false)
     remember()
@@ -246,8 +308,8 @@ function use(place, { sentences, roles }, engine, model) {
         highest = redrawn(places, count, row)[1]
       }
     } else if (sort.value === "pair") numbers = Float64Array.from({ length: count }, (_, head) => row(head, state.word)[state.key] ?? 0)
-    else if (sort.value === "direct") numbers = await engine.ask("direct", { position: state.word, token: run.next[state.word][0][0] })
-    else if (sort.value === "alone") numbers = alone
+    else if (sort.value === "direct") numbers = await engine.ask("direct", { position: state.word, tokens: bars.tokens() })
+    else if (sort.value === "alone") numbers = alone?.found ?? null
     order = Array.from({ length: count }, (_, i) => i)
     if (numbers) order.sort((one, other) => numbers[other] - numbers[one] || one - other)
     if (numbers && first) state.head = order[0]
@@ -257,140 +319,88 @@ function use(place, { sentences, roles }, engine, model) {
 
   function render() {
     if (!run) return
-    const { tokens: read, next } = run
-    tokens.replaceChildren(...read.map((token, i) => {
-      const made = element("button", token, { type: "button" }, { "aria-pressed": i === state.word })
-      made.style.setProperty("--weight", `${100 * (row(state.head, state.word)[i] ?? 0)}%`)
-      made.addEventListener("click", () => { state.word = i; resort().then(() => tokens.children[i]?.focus()); remember() })
-      return made
-    }))
+    const { tokens: read } = run
+    const weights = row(state.head, state.word)
+    tokens.update({ run, after: now, cut, word: state.word, weight: i => weights[i] ?? 0 })
     const mean = losses => losses.reduce((a, b) => a + b, 0) / losses.length
     const [all, left] = [mean(run.losses), mean(now.losses)]
     counts.textContent = filled(words.counts, { one: run.count, two: run.second, most: model.longest })
     said.textContent = filled(cut.length ? words.loss_now : words.loss, { all: two(all), now: two(left), more: signed(Number(left.toFixed(2)) - Number(all.toFixed(2))), count: cut.length })
-    drawBars(next[state.word], now.next[state.word], read[state.word], state.word)
-    list.replaceChildren(...cut.map(each => element("li", [`${each.mlp ? filled(words.mlp_of, { layer: each.layer + 1 }) : key(each)} `,
-      Object.assign(button("×", () => remove(each)), { className: "mh-chip", ariaLabel: filled(words.back, { name: key(each) }) })])))
+    bars.update({ run, now, cut: dressed(cut), position: state.word, paired: paired() })
+    list.replaceChildren(...cut.map(each => element("li", [`${nameOfCut(each)} `,
+      Object.assign(button("×", () => remove(each)), { className: "mh-chip", ariaLabel: filled(words.back, { name: nameOfCut(each) }) })])))
     if (!cut.length) list.replaceChildren(element("li", words.nothing))
     firstOnes.disabled = numbers === null
+    mlp.disabled = !["zero", "mean", "other"].includes(as.value)
+    lots.key.disabled = !headsCut().length
+    carried.hidden = !SECOND.includes(as.value)
+    path.hidden = as.value !== "path"
+    part.disabled = to.value === ""
+    from.disabled = !paired()
+    hereWords.textContent = filled(words.here, { token: read[state.word] })
     mlp.textContent = filled(words.mlp, { layer: headAt(state.head).layer + 1 })
     wholeLayer.textContent = filled(words.layer, { layer: headAt(state.head).layer + 1 })
     lot.textContent = filled(headsCut().length ? words.lot_instead : words.lot, { count: headsCut().length || LOT })
     const data = { tokens: read, count, row }
     grid.update(data, order, { head: state.head, cut: Array.from({ length: count }, (_, i) => i).filter(isCut) }, numbers, highest)
     map.update(data, state)
-    const rank = numbers ? 1 + numbers.filter(x => x > numbers[state.head]).length : null
-    title.replaceChildren(element("strong", nameOf(state.head, heads)), numbers ? `${punctuation.colon}${words.sorts[sort.value]} ${two(numbers[state.head])}${punctuation.comma}${filled(words.rank, { rank, count })}` : "",
+    otherPart.hidden = !paired()
+    if (paired()) otherMap.update({ tokens: run.other.tokens, row: rowOf(run.other) }, state)
+    bring.textContent = filled(words.bring, { name: key(headAt(state.head)) })
+    bring.disabled = isCut(state.head) && SECOND.includes(as.value)
+    const known = numbers && Number.isFinite(numbers[state.head])
+    const rank = known ? 1 + numbers.filter(x => x > numbers[state.head]).length : null
+    title.replaceChildren(element("strong", nameOf(state.head, heads)), known ? `${punctuation.colon}${words.sorts[sort.value]} ${two(numbers[state.head])}${punctuation.comma}${filled(words.rank, { rank, count })}` : "",
       `${punctuation.full_stop}${punctuation.sentence_space}${filled(words.weight, { query: read[state.word], key: read[state.key], weight: two(row(state.head, state.word)[state.key] ?? 0) })}`)
-    toggle.textContent = filled(isCut(state.head) ? words.put_back : words.cut, { name: key(headAt(state.head)) })
+    toggle.textContent = filled(isCut(state.head) ? words.put_back : SECOND.includes(as.value) ? words.patch_head : words.cut, { name: key(headAt(state.head)) })
     limit.textContent = numbers === null ? (sort.value === "layers" ? words.by_layer : sort.value === "alone" ? words.alone_first : words.no_pattern)
-      : highest === undefined ? words.sorted[sort.value]
+      : sort.value === "alone" ? alone.said
+      : highest === undefined ? filled(words.sorted[sort.value], { measure: bars.measureOf("logit") })
         : filled(words.above, { above: numbers.filter(x => x > highest).length, count, limit: two(highest) })
-    as.querySelector("[value=other]").disabled = run.second !== run.count
     tell(said.textContent)
   }
 
-  /** The likeliest tokens before the cuts and after them, side by side. */
-  let barsOf = null
-  async function drawBars(first, after, token, position) {
-    if (barsOf?.now === now && barsOf.position === position) return
-    const mine = (barsOf = { now, position })
-    const wanted = [...new Map([...first.slice(0, SHOWN), ...(cut.length ? after.slice(0, 3) : [])].map(each => [each[0], each])).values()]
-    const chances = cut.length ? await engine.ask("chances", { cut, position, tokens: wanted.map(([number]) => number) }) : null
-    const was = await engine.ask("chances", { cut: [], position, tokens: wanted.map(([number]) => number) })
-    if (mine !== barsOf) return
-    bars.classList.remove("mh-old")
-    const bar = (share, name) => element("span", "", { className: name, style: `width: ${(100 * share).toFixed(1)}%` })
-    bars.replaceChildren(element("caption", filled(words.next, { token })), element("tbody", wanted.map(([, shown], i) => element("tr", [
-      element("th", shown, { scope: "row" }),
-      element("td", [bar(was[i], "mh-was"), ...(chances ? [bar(chances[i], "mh-is")] : [])]),
-      element("td", chances ? `${percent(was[i])} → ${percent(chances[i])}` : percent(was[i])),
-    ]))))
+  const nameOfCut = each => (each.mlp ? filled(words.mlp_of, { layer: each.layer + 1 })
+    : each.stream !== undefined ? filled(words.stream_of, { layer: each.layer + 1, token: run.tokens[each.stream] }) : key(each))
+
+  /** Another position: what comes next there. */
+  async function moveTo(i, how) {
+    state.word = i
+    bars.forget()
+    lots.forget()
+    await (here.checked && SECOND.includes(as.value) ? changed(how) : resort(how))
+    remember()
   }
 
-  /** The loss of the answer's probability without each head alone, one after the other; stopped by the same key. */
-  let measuring = false
-  async function eachAlone() {
-    if (measuring) return (measuring = false)
-    measuring = true
-    oneByOne.textContent = words.stop
-    const [position, token, of] = [state.word, run.next[state.word][0][0], run]
+  /** What is lost without each head alone, or when it alone comes from the second text. */
+  async function eachAlone(wanted) {
+    const [position, tokens, of] = [state.word, bars.tokens(), run]
     const found = new Float64Array(count).fill(NaN)
+    const said = filled(words.sorted.alone, { measure: bars.measureOf("log"), how: as.selectedOptions[0].textContent })
+    const one = number => dressed([headAt(number)])
+    const able = number => as.value !== "path" || to.value === "" || headAt(number).layer < Number(to.value.split(".")[0]) - 1
+    const ordered = Array.from({ length: count }, (_, i) => count - 1 - i).filter(able)
+    const asks = ordered.map(number => [number, one(number)])
     const began = performance.now()
-    const [was] = await engine.ask("chances", { cut: [], position, tokens: [token] })
-    for (let i = 0; i < count && measuring && run === of; i++) {
-      const [is] = await engine.ask("chances", { cut: [{ ...headAt(count - 1 - i), as: "zero" }], position, tokens: [token] })
-      found[count - 1 - i] = Math.log(was / is)
-      const left = (performance.now() - began) / (i + 1) * (count - i - 1) / 1000
-      limit.textContent = filled(words.measured, { now: i + 1, count, left: Math.ceil(left) })
+    const was = bars.measured(await engine.ask("measure", { cut: [], position, tokens }))
+    for (const [i, [number, cut]] of asks.entries()) {
+      if (!wanted()) break
+      found[number] = was - bars.measured(await engine.ask("measure", { cut, position, tokens }))
+      limit.textContent = filled(words.measured, { now: i + 1, count: asks.length, left: left(began, i + 1, asks.length) })
     }
-    measuring = false
-    oneByOne.textContent = words.each
     if (run !== of) return
-    alone = found.map(x => (Number.isNaN(x) ? -Infinity : x))  // what was stopped before it was cut stands last
+    alone = { said, found: found.map(x => (Number.isNaN(x) ? -Infinity : x)) }  // what was stopped before it was cut stands last
     sort.value = "alone"
     resort({ first: true })
   }
 
   /** Writes on, token by token, until somebody presses again. */
-  let writing = false
-  async function write() {
-    if (writing) return (writing = false)
-    writing = true
-    writeOn.textContent = words.stop
-    while (writing && run && run.count < model.longest) {
-      text.value = (await engine.ask("write", { cut })).replace(/^<\|im_start\|>/, "")
+  async function write(wanted) {
+    while (wanted() && run && run.count < model.longest) {
+      text.value = (await engine.ask("write", { cut: dressed(cut) })).replace(/^<\|im_start\|>/, "")
       choice.value = ""
-      await read()
+      await read({ goes: true })
     }
-    writing = false
-    writeOn.textContent = words.write
-  }
-
-  /** The stream of the second text put in at each layer and place: what it makes of the difference of the two answers. */
-  function patchGrid() {
-    const explain = element("p", words.patch_about)
-    const table = element("table", "", { className: "mh-patch" })
-    const line = element("p", "", {}, { role: "status" })
-    let going = false
-    const press = button(words.patch, async () => {
-      if (going) return (going = false)
-      if (!run || run.second !== run.count) return void (line.textContent = filled(words.patch_needs, { one: run?.count ?? 0, two: run?.second ?? 0 }))
-      const position = run.count - 1
-      const [one] = run.next[position][0]
-      const there = await engine.ask("secondBest", { position })
-      if (there === one) return void (line.textContent = words.patch_same)
-      going = true
-      press.textContent = words.stop
-      const answers = [one, there]
-      const from = await engine.ask("patch", { layer: null, position, tokens: answers })
-      const to = await engine.ask("second", { position, tokens: answers })
-      const rows = Array.from({ length: layers }, (_, layer) => element("tr", [element("th", layer + 1, { scope: "row" }), ...run.tokens.map(() => element("td"))]))
-      table.replaceChildren(element("thead", element("tr", [element("th"), ...run.tokens.map(token => element("th", token, { scope: "col" }))])), element("tbody", rows))
-      const began = performance.now()
-      for (let layer = layers - 1; layer >= 0 && going; layer--) {
-        for (let at = 0; at < run.count && going; at++) {
-          const moved = (from - await engine.ask("patch", { layer, place: at, position, tokens: answers })) / (from - to)
-          const cell = rows[layer].cells[at + 1]
-          cell.style.setProperty("--weight", `${100 * Math.max(0, Math.min(1, moved))}%`)
-          cell.title = filled(words.patch_cell, { layer: layer + 1, token: run.tokens[at], moved: two(moved) })
-          cell.textContent = Math.abs(moved) >= 0.05 ? two(moved) : "0"
-          cell.className = "mh-known"
-        }
-        const rest = (performance.now() - began) / (layers - layer) * layer / 1000
-        line.textContent = filled(words.patch_going, { layer: layer + 1, left: Math.ceil(rest) })
-      }
-      if (!run || !table.rows.length) return void (press.textContent = words.patch)
-      line.textContent = going ? words.patch_done : words.patch_stopped
-      going = false
-      press.textContent = words.patch
-    })
-    const forget = () => {
-      going = false
-      table.replaceChildren()
-      line.textContent = ""
-    }
-    return { forget, place: element("details", [element("summary", words.patch_title), explain, press, line, element("div", table, { className: "md-typeset__scrollwrap" })]) }
   }
 
   // The address keeps the state
@@ -400,6 +410,8 @@ function use(place, { sentences, roles }, engine, model) {
       sentence: own ? own[0] : null, text: own ? null : text.value, second: second.value || null, start: start.checked ? 1 : null,
       cut: cut.length ? cut.map(key).join(",") : null, as: as.value === "zero" ? null : as.value,
       sort: sort.value === "layers" ? null : sort.value, head: state.head ? key(headAt(state.head)) : null,
+      here: here.checked && !carried.hidden ? 1 : null, to: path.hidden ? null : to.value || "output", part: path.hidden || !to.value ? null : part.value,
+      at: !run || state.word === run.count - 1 ? null : state.word + 1, answer: bars.chosen.join(",") || null,
     })
   }
   function restore() {
@@ -412,12 +424,19 @@ function use(place, { sentences, roles }, engine, model) {
     if ([...as.options].some(each => each.value === query.get("as"))) as.value = query.get("as")
     if ([...sort.options].some(each => each.value === query.get("sort"))) sort.value = query.get("sort")
     const found = name => {
-      const [, layer, head] = /^(\d+)\.(\d+|mlp)$/.exec(name) ?? []
+      const [, layer, sign, rest] = /^(\d+)([.@])(\d+|mlp)$/.exec(name) ?? []
       if (!(0 < layer && layer <= layers)) return []
-      if (head === "mlp") return [{ layer: layer - 1, mlp: true }]
-      return 0 < head && head <= heads ? [{ layer: layer - 1, head: head - 1 }] : []
+      if (rest === "mlp") return [{ layer: layer - 1, mlp: true }]
+      if (sign === "@") return rest > 0 && rest <= model.longest ? [{ layer: layer - 1, stream: rest - 1 }] : []
+      return 0 < rest && rest <= heads ? [{ layer: layer - 1, head: rest - 1 }] : []
     }
-    cut = (query.get("cut") ?? "").split(",").flatMap(found).map(each => ({ ...each, as: as.value }))
+    cut = (query.get("cut") ?? "").split(",").flatMap(found)
+    here.checked = query.get("here") === "1"
+    fitting()
+    to.value = [...to.options].some(each => each.value === query.get("to")) ? query.get("to") : ""
+    if ([...part.options].some(each => each.value === query.get("part"))) part.value = query.get("part")
+    const tokens = (query.get("answer") ?? "").split(",").filter(each => /^\d{1,6}$/.test(each)).map(Number).filter(each => each < model.vocabulary)
+    wished = { tokens: [...new Set(tokens)].slice(0, 2), word: query.get("at") > 0 ? query.get("at") - 1 : null }
     const [head] = found(query.get("head") ?? "")
     if (head?.head !== undefined) state.head = numberOf(head)
     form.querySelector("details").open = Boolean(query.get("second") || start.checked)
@@ -440,7 +459,7 @@ function use(place, { sentences, roles }, engine, model) {
   })
   start.addEventListener("change", () => read())
   sort.addEventListener("change", () => resort({ first: true }).then(remember))
-  as.addEventListener("change", () => { cut = cut.map(each => ({ ...each, as: as.value })); changed() })
+  for (const field of [as, here, to, part]) field.addEventListener("change", () => changed())
   new ResizeObserver(() => render()).observe(place)
   new MutationObserver(() => render()).observe(document.body, { attributeFilter: ["data-md-color-scheme"] })
   restore()

@@ -15,10 +15,10 @@ const stem = word => {
 
 // What says nothing of the subject, nor what is compared with what.
 const EMPTY = new Set(
-  "a about actually all am an and any are as at be been being between both but by can cannot compare compared comparison could did difference differences do does doing done each for from get gets getting give go had has have help here how i if in into is isn't it its just me meaning much my no not now of on or other our out should show so some such than that the their them then there these they this those through to too under up use used uses using versus very via vs want was way we well were what whats when where whether which while who why will with work works would you your".split(" "),
+  "a about actually all always am an and any are as at be because been being between both but by can cannot compare compared comparison could did difference differences do does doing done each for from get gets getting give go had has have help here how i if in into is isn't it its just me meaning much my no not now of on or other our out set should show so some still such than that the their them then there these they this those through to too under up use used uses using versus very via vs want was way we well were what whats when where whether which while who why will with work works would you your".split(" "),
 )
 const WEAK = new Set(
-  "attention best choose correct different example explain explained explanation find good know long look make mean means model models need needed needs really right same thing wrong".split(" ").map(stem),
+  "attention best choose correct different example explain explained explanation find good know long look make mean means model models need needed needs one really right same thing wrong".split(" ").map(stem),
 )
 const EMPTY_HAN = /怎么理解|如何理解|通俗解释|为什么|为何|什么样|什么|怎么样|怎么办|怎么|怎样|如何|哪些|哪个|哪里|哪种|可不可以|可以|是不是|是否|有没有|能不能|区别|不同点|差别|相比于|相比|对比|之间|还是|到底|究竟|请问|一下|这个|那个|没有|需要|应该|多少|多大|合适|通俗/g
 const WEAK_HAN = /[的了吗呢是和与跟及或有要在把被个让会能行从对都也不设用为上下到一之以]/
@@ -199,8 +199,9 @@ class Index {
         const meant = this.meant(part)
         const says = others.length && known && part !== whole ? 0.3 : WEAK.has(part) ? 0.35 : HAN.test(part) && WEAK_HAN.test(part) ? 0.25 : 1
         const rarity = says * Math.max(...[...meant].map(([each, sure]) => sure * this.rarity(each)))
-        if (meant.size) words.set(part, { word: part, meant, rarity: HAN.test(part) ? Math.min(rarity, 5) : rarity })
-        else unknown.push(part)
+        const typed = HAN.test(word) || others.length ? part : word // what is missing is shown as it was written
+        if (meant.size) words.set(part, { word: part, typed, meant, rarity: HAN.test(part) ? Math.min(rarity, 5) : rarity })
+        else unknown.push(typed)
       }
     }
     const long = [...words.values()].filter(({ word }) => !/^[a-z0-9]$/.test(word)) // a letter says little
@@ -220,9 +221,13 @@ class Index {
       return { page, found, score: found[0].score + more(page) * (this.documents[found[0].number].boost ?? 1) }
     })
     order.sort((a, b) => b.score - a.score)
-    return order.slice(0, 50).map(({ page, found }) => {
+    return order.slice(0, 50).map(({ page, found }, place) => {
       const head = this.heads.get(page)
       if (!found.some(({ number }) => number === head)) found.push({ number: head, score: 0, parts: [] })
+      // Material shows what scores no less than the first of its page, and folds the others away.
+      const sections = found.filter(({ number }) => number !== head), first = found[0].score
+      for (const [n, hit] of sections.entries())
+        hit.score = n < (place ? 1 : 3) && hit.score > sections[0].score / 3 ? first : Math.min(hit.score, 0.999 * first)
       return found.slice(0, 8).concat(found.slice(8).filter(({ number }) => number === head))
         .map(hit => this.shown(hit, words, unknown))
     })
@@ -231,7 +236,7 @@ class Index {
   shown({ number, score, parts }, words, unknown) {
     const { location, title, text } = this.documents[number]
     const marked = words.flatMap(({ meant }) => [...meant].filter(([, sure]) => sure > 0.4).map(([word]) => word))
-    const terms = Object.fromEntries(words.map(({ word }, w) => [word, Boolean(parts[w])]))
+    const terms = Object.fromEntries(words.map(({ typed }, w) => [typed, Boolean(parts[w])]))
     for (const word of unknown) terms[word] = false
     return { location, title: mark(title, marked), text: mark(excerpt(text, marked), marked), score, terms }
   }
@@ -261,7 +266,7 @@ const mark = (text, words) =>
   escaped(text).replace(pattern(words), found => `<mark>${found}</mark>`).replace(/<\/mark><mark>/g, "")
 
 /** The piece of a text where most of these words stand. */
-function excerpt(text, words, length = 240) {
+function excerpt(text, words, length = 150) {
   if (text.length <= length) return text
   const places = [...text.matchAll(pattern(words))].map(({ index }) => index)
   let [best, most] = [0, 0]

@@ -1,5 +1,5 @@
 // SmolLM2 in WebAssembly and JavaScript: forward passes that keep every map, every head's output and the stream, and in which
-// heads and MLPs can be cut or taken from another run. No DOM: it runs in a worker, and in the tests without a browser.
+// an edit (smollm-edit.js) cuts parts or takes them from another run. No DOM: it runs in a worker, and in the tests without a browser.
 
 import { ROW, pack, parse } from "./smollm-file.js"
 import { Tokens } from "./smollm-tokens.js"
@@ -123,63 +123,89 @@ export class Model {
   /**
    * Compute the rows of a run that are still to come.
    *
-   * @param edit what is done to the outputs of heads and MLPs: see `Edit`; nothing by default.
-   * @param base a finished run of the same tokens: layers before the first edit are taken from it.
+   * @param edit what is done to it: see `Edit`; nothing by default.
    */
-  advance(run, edit = null, base = null) {
+  advance(run, edit = null) {
     const [first, n] = [run.rows, run.tokens.length - run.rows]
     if (run.tokens.length > LONGEST) throw new RangeError(`${run.tokens.length} tokens`)
-    const from = base && first === 0 ? edit.first() : 0
-    if (from) this.taken(run, base, from)
-    let x = from ? run.streams[from].slice(0, n * this.width) : this.embedded(run.tokens.slice(first))
+    const from = run.from ?? 0
+    const x = from ? run.streams[from].slice(first * this.width, (first + n) * this.width) : this.embedded(run.tokens.slice(first))
     for (let layer = from; layer < this.layers; layer++) {
       edit?.stream(layer, x, first, n)
       run.streams[layer].set(x, first * this.width)
       this.attend(run, layer, x, first, n, edit)
       this.add(run, layer, x, first, n, edit)
     }
+    edit?.stream(this.layers, x, first, n)
     run.streams[this.layers].set(x, first * this.width)
-    const logits = this.times(this.normed(x, n, "output_norm.weight"), n, "token_embd.weight")
-    for (let i = 0; i < n; i++) run.logits.push(logits.slice(i * this.vocabulary, (i + 1) * this.vocabulary))
+    this.read(run, x, first, n)
     run.rows = run.tokens.length
     return run
   }
 
-  taken(run, base, from) {
-    for (const name of ["keys", "values", "heads", "mlps", "maps"])
-      for (let layer = 0; layer < from; layer++) run[name][layer] = base[name][layer].slice()
-    for (let layer = 0; layer <= from; layer++) run.streams[layer] = base.streams[layer].slice()
+  /** The logits of a run's new rows; of a run that is asked for one position, these alone. */
+  read(run, x, first, n) {
+    const [begin, count] = run.only === undefined ? [first, n] : [run.only, 1]
+    const rows = x.subarray((begin - first) * this.width)
+    const logits = this.times(this.normed(rows, count, "output_norm.weight"), count, "token_embd.weight")
+    for (let i = 0; i < count; i++) run.logits[begin + i] = logits.slice(i * this.vocabulary, (i + 1) * this.vocabulary)
+  }
+
+  /**
+   * A finished run anew, with an edit: layers and positions in front of its first place are taken from the run.
+   *
+   * @param only the one position whose logits are wanted; all by default.
+   */
+  edited(base, edit, only) {
+    const [from, row] = [Math.min(edit.first(), this.layers), Math.min(edit.row(), only ?? Infinity)]
+    const anew = rows => rows.map((each, layer) => (layer < from ? each : each.slice()))
+    const run = { tokens: [...base.tokens], rows: row, from, only, logits: base.logits.slice(0, row) }
+    for (const name of ["streams", "keys", "values", "heads", "mlps", "maps"]) run[name] = anew(base[name])
+    return this.advance(run, edit)
+  }
+
+  /** Queries, keys and values that a layer makes of the stream in front of it, in rows from a position on. */
+  projected(layer, x, first, n) {
+    const name = part => `blk.${layer}.attn_${part}.weight`
+    const normed = this.normed(x, n, name("norm"))
+    const made = part => this.times(normed, n, name(part)).slice()
+    return { query: this.turn(made("q"), n, first, this.heads), key: this.turn(made("k"), n, first, this.groups), value: made("v") }
   }
 
   attend(run, layer, x, first, n, edit) {
     const [D, H, W] = [this.size, this.heads, this.width]
     const KV = this.groups * D
-    const name = part => `blk.${layer}.attn_${part}.weight`
-    const normed = this.normed(x, n, name("norm"))
-    run.keys[layer].set(this.turn(this.times(normed, n, name("k")), n, first, this.groups), first * KV)
-    run.values[layer].set(this.times(normed, n, name("v")), first * KV)
-    const queries = this.turn(this.times(normed, n, name("q")).slice(), n, first, H)
-    const [keys, values, made] = [run.keys[layer], run.values[layer], run.heads[layer]]
+    const { query, key, value } = this.projected(layer, x, first, n)
+    run.keys[layer].set(key, first * KV)
+    run.values[layer].set(value, first * KV)
+    const made = run.heads[layer]
     for (let h = 0; h < H; h++) {
       const group = Math.floor(h / (H / this.groups)) * D
+      const own = {  // where a head's own rows stand
+        query: { x: query, at: h * D, width: W },
+        key: { x: run.keys[layer], at: group, width: KV },
+        value: { x: run.values[layer], at: group, width: KV },
+      }
+      edit?.operands(layer, h, own, first, n, D)
+      const [{ x: q, at: q0, width: qw }, { x: k, at: k0, width: kw }, { x: v, at: v0, width: vw }] = [own.query, own.key, own.value]
       for (let i = 0; i < n; i++) {
         const at = (h * LONGEST + first + i) * LONGEST
         const weights = run.maps[layer].subarray(at, at + first + i + 1)
         for (let j = 0; j <= first + i; j++) {
           let score = 0
-          for (let d = 0; d < D; d++) score += queries[i * W + h * D + d] * keys[j * KV + group + d]
+          for (let d = 0; d < D; d++) score += q[i * qw + q0 + d] * k[j * kw + k0 + d]
           weights[j] = score / Math.sqrt(D)
         }
         softmax(weights)
         for (let d = 0; d < D; d++) {
           let mixed = 0
-          for (let j = 0; j <= first + i; j++) mixed += weights[j] * values[j * KV + group + d]
+          for (let j = 0; j <= first + i; j++) mixed += weights[j] * v[j * vw + v0 + d]
           made[(first + i) * W + h * D + d] = mixed
         }
       }
     }
-    edit?.heads(layer, run, first, n)
-    const added = this.times(made.subarray(first * W, (first + n) * W), n, name("output"))
+    edit?.heads(layer, run, first, n, D)
+    const added = this.times(made.subarray(first * W, (first + n) * W), n, `blk.${layer}.attn_output.weight`)
     for (let d = 0; d < n * W; d++) x[d] += added[d]
   }
 
@@ -196,13 +222,14 @@ export class Model {
 
   /**
    * What each head adds to the logit of a token at a position, directly: the norm at the end is held as it is there.
-   * The sum over heads, MLPs and the embedding is the logit.
+   * The sum over heads, MLPs and the embedding is the logit. With a rival: to both logits' difference.
    */
-  direct(run, position, token) {
+  direct(run, position, token, rival = null) {
     const W = this.width
     const stream = run.streams[this.layers].subarray(position * W, (position + 1) * W)
     const scale = 1 / Math.sqrt((this.length(stream, 0) ** 2) / W + this.eps)
-    const wanted = this.embedded([token]).map((x, d) => x * this.norms["output_norm.weight"][d] * scale)
+    const [one, other] = [this.embedded([token]), rival === null ? null : this.embedded([rival])]
+    const wanted = one.map((x, d) => (x - (other?.[d] ?? 0)) * this.norms["output_norm.weight"][d] * scale)
     const found = new Float32Array(this.layers * this.heads)
     const alone = new Float32Array(this.heads * W)
     for (let layer = 0; layer < this.layers; layer++) {
@@ -223,51 +250,6 @@ export class Model {
     return run.tokens.slice(1).map((token, i) => logSum(run.logits[i]) - run.logits[i][token])
   }
 }
-
-/** What is done to a run: heads and MLPs are cut to zero or to the mean of the text's tokens, or taken from another run. */
-export class Edit {
-  /**
-   * @param cut `[{ layer, head }]`, `{ layer, mlp: true }`, or, before a layer, `{ layer, stream: position }`; with `as`:
-   * "zero", "mean", or a run of as many tokens.
-   */
-  constructor(cut) {
-    this.cut = cut
-  }
-
-  first() {
-    return Math.min(...this.cut.map(({ layer }) => layer))
-  }
-
-  stream(layer, x, first, n) {
-    for (const { layer: at, stream: i, as } of this.cut)
-      if (at === layer && first <= i && i < first + n) {
-        const width = x.length / n
-        x.set(as.streams[layer].subarray(i * width, (i + 1) * width), (i - first) * width)
-      }
-  }
-
-  heads(layer, run, first, n) {
-    for (const each of this.cut) if (each.layer === layer && each.head !== undefined) this.put("heads", each, run, first, n, each.head)
-  }
-
-  mlps(layer, run, first, n) {
-    for (const each of this.cut) if (each.layer === layer && each.mlp) this.put("mlps", each, run, first, n, null)
-  }
-
-  put(kind, { layer, as = "zero" }, run, first, n, head) {
-    const whole = run[kind][layer]
-    const width = whole.length / LONGEST
-    const [from, size] = head === null ? [0, width] : [head * SIZE(width, run), SIZE(width, run)]
-    for (let d = from; d < from + size; d++) {
-      let mean = 0
-      if (as === "mean") for (let i = 0; i < first + n; i++) mean += whole[i * width + d] / (first + n)
-      for (let i = first; i < first + n; i++)
-        whole[i * width + d] = as === "zero" ? 0 : as === "mean" ? mean : as[kind][layer][i * width + d]
-    }
-  }
-}
-
-const SIZE = (width, run) => width / (run.maps[0].length / LONGEST / LONGEST)
 
 function softmax(x) {
   const most = x.reduce((a, b) => Math.max(a, b))

@@ -1,12 +1,14 @@
 // SmolLM2 in a worker of its own, so that nothing freezes while it computes. It is asked by name; every answer carries the
 // number of its question. A long work is done in steps, between which it hears that it isn't wanted any more.
 
-import { Edit, LONGEST, Model, logSum } from "./smollm-model.js"
+import { Edit } from "./smollm-edit.js"
+import { LONGEST, Model, logSum } from "./smollm-model.js"
 
 const KEPT = "mhattn-model"
 let model = null
 let base = null  // the last run of the text itself
 let other = null  // the last run of a second text
+let last = null  // the last cut of the text, whole
 
 /** A part of the file, kept by the browser under its address, which has its hash. */
 async function part(url, hash, tell) {
@@ -43,7 +45,7 @@ const functions = {
     }
     model = await Model.from(whole.buffer, await (await fetch(product)).arrayBuffer())
     const { layers, heads, groups } = model
-    return { layers, heads, group: heads / groups, longest: LONGEST }
+    return { layers, heads, group: heads / groups, longest: LONGEST, vocabulary: model.vocabulary }
   },
 
   /** The text's tokens as they are read, and everything about the run of all heads. */
@@ -51,10 +53,11 @@ const functions = {
     const encoded = x => [...start ? [model.tokens.start] : [], ...model.tokens.encode(x)]
     const numbers = encoded(text)
     if (numbers.length > LONGEST || numbers.length < 2) return { count: numbers.length, tokens: null }
+    last = null
     base = model.advance(model.begin(numbers))
     const there = second ? encoded(second) : []
     other = there.length === numbers.length ? model.advance(model.begin(there)) : null
-    return { ...shown(base), count: numbers.length, second: there.length, others: pieces(there) }
+    return { ...shown(base), count: numbers.length, second: there.length, other: other && { tokens: pieces(there), maps: mapsOf(other) } }
   },
 
   /** The same with heads or MLPs cut: what comes next, and the losses. */
@@ -62,9 +65,9 @@ const functions = {
     return told(cutRun(cut))
   },
 
-  /** What each head adds to the logit of a token. */
-  direct({ position, token }) {
-    return [...model.direct(base, position, token)]
+  /** What each head adds to the logit of an answer, or to its difference from a rival's. */
+  direct({ position, tokens: [answer, rival = null] }) {
+    return [...model.direct(base, position, answer, rival)]
   },
 
   /** One token more, the likeliest one, with what is cut. */
@@ -74,28 +77,42 @@ const functions = {
     return model.tokens.decode([...base.tokens, logits.indexOf(Math.max(...logits))])
   },
 
-  /** The difference of two tokens' logits at a position, where the stream of the second text stands in at one layer and place. */
-  patch({ layer, place, position, tokens: [one, two] }) {
-    const run = layer === null ? base : cutRun([{ layer, stream: place, as: "other" }])
-    return run.logits[position][one] - run.logits[position][two]
+  /** Of some tokens at a position, after a cut: logits and chances. */
+  measure({ cut, position, tokens }) {
+    return measured(cutRun(cut, position), position, tokens)
   },
 
-  /** Of the second text, the same difference. */
-  second({ position, tokens: [one, two] }) {
-    return other.logits[position][one] - other.logits[position][two]
+  /** The same of the second text. */
+  second({ position, tokens }) {
+    return measured(other, position, tokens)
+  },
+
+  /** The likeliest token of the second text. */
+  secondBest({ position }) {
+    const logits = other.logits[position]
+    return logits.reduce((best, x, i) => (x > logits[best] ? i : best), 0)
+  },
+
+  /** The first tokens of a word, behind a blank and without one. */
+  tokensOf({ word }) {
+    return [...new Set([` ${word.trim()}`, word.trim()].flatMap(each => model.tokens.encode(each).slice(0, 1)))]
   },
 }
 
-/** The likeliest token of the second text. */
-functions.secondBest = ({ position }) => {
-  const logits = other.logits[position]
-  return logits.reduce((best, x, i) => (x > logits[best] ? i : best), 0)
+function measured(run, position, tokens) {
+  const logits = run.logits[position]
+  const sum = logSum(logits)
+  return { names: pieces(tokens), logits: tokens.map(token => logits[token]), chances: tokens.map(token => Math.exp(logits[token] - sum)) }
 }
 
-function cutRun(cut) {
+/** The text with a cut: whole, or, where one position's logits are all that is asked for, these. */
+function cutRun(cut, only) {
   if (!cut.length) return base
-  const edit = new Edit(cut.map(each => ({ ...each, as: each.as === "other" ? other : each.as })))
-  return model.advance(model.begin(base.tokens), edit, base)
+  const name = JSON.stringify(cut)
+  if (last?.name === name) return last.run
+  const run = model.edited(base, new Edit(cut, model, base, other), only)
+  if (only === undefined) last = { name, run }
+  return run
 }
 
 /** Tokens as people read them: a blank in front is a sign of its own, as is a new line; a part of a letter shows its bytes. */
@@ -105,16 +122,18 @@ const pieces = numbers => numbers.map(number => {
   return read.includes("\uFFFD") ? `⟨${hex()}⟩` : read.replace(/ /g, "▁").replaceAll("\n", "↵")
 })
 
-function shown(run) {
+/** The maps without the room behind the text. */
+function mapsOf(run) {
   const L = run.tokens.length
-  const maps = run.maps.map(layer => {
+  return run.maps.map(layer => {
     const kept = new Float32Array(model.heads * L * L)
     for (let h = 0; h < model.heads; h++)
       for (let i = 0; i < L; i++) kept.set(layer.subarray((h * LONGEST + i) * LONGEST, (h * LONGEST + i) * LONGEST + L), (h * L + i) * L)
     return kept
   })
-  return { tokens: pieces(run.tokens), numbers: run.tokens, maps, ...told(run) }
 }
+
+const shown = run => ({ tokens: pieces(run.tokens), numbers: run.tokens, maps: mapsOf(run), ...told(run) })
 
 /** At each position the likeliest tokens with their chances, the chance of the token that comes; losses. */
 function told(run) {
@@ -130,13 +149,6 @@ function told(run) {
     return best.map(i => [i, pieces([i])[0], Math.exp(logits[i] - sum)])
   })
   return { next, losses: model.losses(run) }
-}
-
-/** The chance of these tokens at a position, after a cut. */
-functions.chances = ({ cut, position, tokens }) => {
-  const logits = cutRun(cut).logits[position]
-  const sum = logSum(logits)
-  return tokens.map(token => Math.exp(logits[token] - sum))
 }
 
 self.addEventListener("message", async ({ data: { number, name, given } }) => {

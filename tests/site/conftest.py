@@ -176,7 +176,7 @@ def open_page(browser, home):
 
     def open_(place, **options):
         context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}} | options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(30_000)  # on a loaded machine
         contexts.append(context)
         page = context.new_page()
         page.goto(home + place, wait_until="load")

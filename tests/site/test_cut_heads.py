@@ -1,10 +1,12 @@
 """A real model in the page: what it computes is what Python computes, and a person can cut it."""
 
 import base64
+import contextlib
 import json
 import random
 import re
 import shutil
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from mhattn.inside import (
     head_patterns,
     logit_attribution,
     patch_heads,
+    patch_path,
+    patch_qkv,
     patch_stream,
     residual_cache,
 )
@@ -51,8 +55,8 @@ def ask(trained, tmp_path_factory):
     if product is None:
         pytest.skip("the compiler of WebAssembly can't be had")
     folder = tmp_path_factory.mktemp("smollm")
-    for name in ("smollm-model.js", "smollm-file.js", "smollm-tokens.js", "head-statistics.js"):
-        shutil.copy(DOCS / "assets" / name, folder)
+    for name in ("smollm-model", "smollm-edit", "smollm-file", "smollm-tokens", "head-statistics"):
+        shutil.copy(DOCS / "assets" / f"{name}.js", folder)
     shutil.copy(Path(__file__).with_name("smollm.mjs"), folder)
     (folder / "package.json").write_text('{"type": "module"}', encoding="utf-8")
     (folder / "product.wasm").write_bytes(product)
@@ -190,6 +194,62 @@ def test_a_patched_stream_is_pythons(python, ask, layer, place):
     assert (numbers(told["logits"]) - right).abs().max() < CLOSE
 
 
+# A head of the middle, two that share a key and value, one that decides; all places, or one.
+@pytest.mark.parametrize("part", ["query", "key", "value"])
+@pytest.mark.parametrize(("heads", "at"), [([(14, 4)], None), ([(23, 1), (23, 2), (25, 5)], 10)])
+def test_a_head_gets_its_query_key_or_value_from_the_second_text(python, ask, part, heads, at):
+    model, place = python[0], {} if at is None else {"at": at}
+    told = ask(text=NAME, other=SWAPPED, cut=[each | place for each in cuts(heads, part)])
+    source = residual_cache(model, ids(python, SWAPPED))
+    where = slice(None) if at is None else [at]
+    with torch.no_grad(), patch_qkv(model, heads, source, part, where):
+        right = model(ids(python, NAME))[0, -1]
+    assert (numbers(told["logits"]) - right).abs().max() < CLOSE
+
+
+@pytest.mark.parametrize(
+    ("senders", "receiver", "parts", "at"),
+    [
+        ([(11, 3)], (23, 1), ["query", "value"], None),
+        ([(2, 7), (22, 5), (20, 0)], (25, 4), ["key"], 10),
+        ([(23, 1), (29, 1)], None, [None], None),
+    ],
+)
+def test_a_path_brings_what_a_head_gave_to_one_head_alone(
+    python, ask, senders, receiver, parts, at
+):
+    """Or to the output: the logits are those of the same path in Python."""
+    model, source = python[0], head_outputs(python[0], ids(python, SWAPPED))
+    where = {} if at is None else {"at": at}
+    for part in parts:
+        to = receiver and {"layer": receiver[0], "head": receiver[1], "part": part}
+        cut = [each | {"to": to} | where for each in cuts(senders, "path")]
+        told = ask(text=NAME, other=SWAPPED, cut=cut)
+        path = {
+            "senders": senders,
+            "receivers": receiver and [receiver],
+            "positions": slice(None) if at is None else [at],
+        }
+        with torch.no_grad():
+            right = patch_path(
+                model, ids(python, NAME), source=source, parts=part or "query", **path
+            )
+        assert (numbers(told["logits"]) - right[0, -1]).abs().max() < CLOSE, part
+
+
+def test_the_same_run_in_the_place_of_itself_changes_nothing(python, ask):
+    to = {"layer": 23, "head": 1, "part": "key"}
+    for cut in (cuts(FIVE, "value"), [each | {"to": to} for each in cuts([(11, 3)], "path")]):
+        told = numbers(ask(text=NAME, other=NAME, cut=cut)["logits"])
+        assert (told - numbers(ask(text=NAME)["logits"])).abs().max() < CLOSE
+
+
+def test_the_logits_of_one_position_are_those_of_all(python, ask):
+    whole, alone = (ask(text=NAME, cut=cuts(FIVE), **how) for how in ({}, {"only": 13}))
+    torch.testing.assert_close(numbers(alone["logits"]), numbers(whole["logits"]))
+    assert alone["losses"] is None
+
+
 def test_direct_effects_are_those_of_attribution(python, ask):
     model, token = python[0], logits(python, NAME).argmax().item()
     told = numbers(ask(text=NAME, direct=token)["direct"])
@@ -198,6 +258,11 @@ def test_direct_effects_are_those_of_attribution(python, ask):
     torch.testing.assert_close(told, found.heads[0].flatten(), atol=CLOSE, rtol=0)
     order = told.argsort(descending=True)[:5].tolist()
     assert {(each // H, each % H) for each in order} == set(FIVE)
+    rival = python[1].encode(" John").ids[0]
+    told = numbers(ask(text=NAME, direct=token, rival=rival)["direct"])
+    direction = model.embedding.weight[token] - model.embedding.weight[rival]
+    found = logit_attribution(model, ids(python, NAME), direction=direction, norm=model.norm)
+    torch.testing.assert_close(told, found.heads[0].flatten(), atol=CLOSE, rtol=0)
 
 
 # As a person does it, in Chromium
@@ -231,13 +296,20 @@ def chances(page):
     return {row[0]: [float(x) for x in row[1:] if x[0].isdigit()] for row in cells}
 
 
-def memory_of(page):
-    """Megabytes of the largest process that shows pages, as Linux counts them."""
+SAID = re.search(r"MEMORY = (\d+)", (DOCS / "assets/cut-heads.js").read_text(encoding="utf-8"))
+MEMORY = int(SAID[1])  # megabytes that the page says it takes
+
+
+def check_memory(page):
+    """The largest process that shows pages takes no more megabytes, as Linux counts them."""
+    if not Path("/proc/self/status").exists():
+        return
     session = page.context.browser.new_browser_cdp_session()
     found = session.send("SystemInfo.getProcessInfo")["processInfo"]
     pids = [each["id"] for each in found if each["type"] == "renderer"]
     lines = [Path(f"/proc/{pid}/status").read_text(encoding="utf-8") for pid in pids]
-    return max(int(re.search(r"VmRSS:\s+(\d+) kB", line)[1]) for line in lines) / 1000
+    taken = max(int(re.search(r"VmRSS:\s+(\d+) kB", line)[1]) for line in lines) / 1000
+    assert 100 < taken < MEMORY
 
 
 def right_chances(python, *heads):
@@ -250,6 +322,9 @@ def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, lang
     page, asked = opened(language)
     assert [url for url in asked if not url.startswith((home, "blob:"))] == []
     place = page.locator("[data-widget=cut-heads]")
+    titles = place.locator("[name=sentence] option").all_inner_texts()
+    assert len(titles) > 10
+    assert {bool(re.search(r"[\u4e00-\u9fff]", title)) for title in titles} == {language == "zh"}
     place.locator("[name=text]").fill(NAME)
     mary = python[1].encode(" Mary").ids[0]
     page.wait_for_function("[...document.querySelectorAll('.mh-tokens button')].length === 14")
@@ -262,9 +337,7 @@ def test_a_person_loads_the_model_and_cuts_five_heads(opened, python, home, lang
     names = place.locator(".mh-cuts li").all_inner_texts()
     assert sorted(name.split()[0] for name in names) == sorted(f"{a + 1}.{b + 1}" for a, b in FIVE)
     assert "cut=" in page.url
-    said = re.search(r"MEMORY = (\d+)", (DOCS / "assets/cut-heads.js").read_text(encoding="utf-8"))
-    if Path("/proc/self/status").exists():
-        assert 100 < memory_of(page) < int(said[1])
+    check_memory(page)
     place.locator(".mh-chip").first.click()  # the first one is put back
     page.wait_for_function("document.querySelectorAll('.mh-cuts li').length === 4")
 
@@ -300,3 +373,298 @@ def test_a_text_that_is_too_long_is_refused_with_its_length(opened):
     said = page.locator("[data-widget=cut-heads] .mh-said").first
     page.wait_for_function("document.querySelector('.mh-said').innerText.includes('64')")
     assert "80" in said.inner_text() or "81" in said.inner_text()
+
+
+# Choices, losses, lots and patches, as a person makes them
+
+MARY, JOHN = "▁Mary", "▁John"
+PAIR = "?sentence=names"  # whose second text has the names exchanged
+# Of each loss that is shown, the contrast of its number with what is behind it.
+CONTRASTS = """() => [...document.querySelectorAll('.mh-loss')].map(cell => {
+    const linear = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+    const paint = document.createElement('canvas').getContext('2d', { willReadFrequently: true })
+    const put = color => { paint.fillStyle = color; paint.fillRect(0, 0, 1, 1) }
+    const light = () => {
+        const [r, g, b] = paint.getImageData(0, 0, 1, 1).data
+        return 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+    }
+    put(getComputedStyle(document.body).backgroundColor)
+    put(getComputedStyle(cell).backgroundColor)
+    const back = light()
+    put(getComputedStyle(cell).color)
+    const text = light()
+    return (Math.max(back, text) + 0.05) / (Math.min(back, text) + 0.05)
+})"""
+
+
+def widget(page):
+    return page.locator("[data-widget=cut-heads]")
+
+
+def bar(page, token):
+    return page.locator(".mh-beside tr", has_text=token)
+
+
+def says(page, place, *parts):
+    """What stands in a place as soon as it has all these parts."""
+    ready = "parts.every(part => document.querySelector(place)?.innerText.includes(part))"
+    page.wait_for_function(f"([place, parts]) => {ready}", arg=[place, parts])
+    return page.locator(place).first.inner_text()
+
+
+def shown(x):
+    """A number as the page shows it."""
+    return f"{x:.2f}".replace("-", "−")
+
+
+def as_number(text):
+    return float(text.replace("−", "-"))
+
+
+MEASURED = ".mh-beside + .mh-limit"
+NUMBER = r"−?\d+\.\d\d"
+
+
+def difference(python, edit=None):
+    """The logit of Mary less that of John, behind the text."""
+    with torch.no_grad(), edit or contextlib.nullcontext():
+        return gap(python, python[0](ids(python, NAME))[0, -1])
+
+
+def gap(python, logits):
+    mary, john = (python[1].encode(name).ids[0] for name in (" Mary", " John"))
+    return (logits[mary] - logits[john]).item()
+
+
+def measured(page):
+    """How far both logits differ, after the cut if there is one."""
+    said = page.locator(MEASURED).inner_text()
+    return [as_number(number) for number in re.findall(NUMBER, said)]
+
+
+def test_a_person_chooses_the_answer_and_its_rival(opened, python):
+    """All that is measured follows: the order, the grid, the patch of one cell of it."""
+    page, _ = opened("en", PAIR)
+    place, model = widget(page), python[0]
+    for name in (MARY, JOHN):
+        bar(page, name).click()
+        page.locator(f".mh-beside tr[class] button:text-is('{name}')").wait_for()
+    says(page, MEASURED, shown(difference(python)))
+    place.locator("[name=sort]").select_option("direct")
+    mary, john = (python[1].encode(name).ids[0] for name in (" Mary", " John"))
+    direction = model.embedding.weight[mary] - model.embedding.weight[john]
+    found = logit_attribution(model, ids(python, NAME), direction=direction, norm=model.norm)
+    best = found.heads[0].flatten().argmax().item()
+    said = says(page, ".mh-panel .mh-said", shown(found.heads.max().item()))
+    assert f"Layer {best // H + 1}, head {best % H + 1}" in said
+    assert f"answer={mary}%2C{john}" in page.url
+    place.locator("[name=word]").fill("Peter")
+    place.locator("[name=word]").press("Enter")
+    bar(page, "▁Peter").wait_for()
+    peter = python[1].encode(" Peter").ids[0]
+    right = 100 * logits(python, NAME).softmax(dim=0)[peter].item()
+    assert chances(page)["▁Peter"] == pytest.approx([right], abs=0.06)
+    place.locator("summary").last.click()
+    compute = place.locator("details > button")
+    compute.click()
+    cell = ".mh-patch tbody tr:nth-child(29) td:nth-child(15) button"  # before layer 29, at the end
+    page.locator(cell).wait_for()
+    compute.click()  # stops
+    source = residual_cache(model, ids(python, SWAPPED))
+    patched = difference(python, patch_stream(model, [28], source, [13]))
+    whole, other = difference(python), gap(python, logits(python, SWAPPED))
+    assert page.locator(cell).inner_text() == shown((whole - patched) / (whole - other))
+    page.locator(cell).click()
+    says(page, MEASURED, shown(patched), shown((whole - patched) / (whole - other)))
+    bar(page, JOHN).click()
+    page.wait_for_function(f"!document.querySelector('{MEASURED}').innerText.includes('John')")
+
+
+def test_losses_stand_under_the_tokens(opened, python):
+    page, _ = opened("zh", PAIR + "&cut=30.2,24.1")
+    page.wait_for_function(ANSWERED)
+    tokens = ids(python, NAME)
+    with torch.no_grad():
+        whole = python[0](tokens)[0]
+        with ablate_heads(python[0], [(29, 1), (23, 0)]):
+            less = python[0](tokens)[0]
+    was, now = (
+        torch.nn.functional.cross_entropy(x[:-1], tokens[0, 1:], reduction="none")
+        for x in (whole, less)
+    )
+    cells = page.locator(".mh-token").all_inner_texts()
+    told = [[float(x) for x in cell.split()[1:]] for cell in cells[1:]]
+    torch.testing.assert_close(
+        torch.tensor(told), torch.stack([was, now], dim=1), atol=0.06, rtol=0
+    )
+    page.locator(".mh-token").nth(5).hover()
+    says(page, ".mh-tokens + .mh-limit", f"{was[4]:.2f}", f"{now[4]:.2f}")
+    for scheme in ("default", "slate"):
+        assert page.get_attribute("body", "data-md-color-scheme") == scheme
+        contrasts = page.evaluate(CONTRASTS)
+        assert len(contrasts) == 28
+        assert min(contrasts) >= 4.5, scheme
+        page.click("label[for=__palette_1]:visible, label[for=__palette_0]:visible")
+
+
+def test_twenty_lots_at_once(opened, python):
+    page, _ = opened("zh", PAIR + "&cut=24.4,26.6,30.2")
+    page.wait_for_function(ANSWERED)
+    key, line = page.get_by_role("button", name="一次抽 20 回"), ".mh-knife > div > [role=status]"
+    key.click()
+    says(page, line, "2 / 20")
+    page.locator(".mh-knife button", has_text="停止").click()
+    page.locator(".mh-lot").first.wait_for()
+    assert 2 <= page.locator(".mh-lot").count() < 20  # stopped
+    key.click()
+    page.wait_for_function("document.querySelectorAll('.mh-lot').length === 20")
+    mary, mine = python[1].encode(" Mary").ids[0], [(23, 3), (25, 5), (29, 1)]
+    right = {}
+    for lot in page.locator(".mh-lot title").evaluate_all("all => all.map(x => x.textContent)"):
+        names, chance = lot.split(": ")
+        heads = [tuple(int(x) - 1 for x in name.split(".")) for name in names.split(", ")]
+        assert len(set(heads)) == 3
+        assert not set(heads) & set(mine)
+        assert {layer for layer, _ in heads} <= {23, 25, 29}
+        right[tuple(heads)] = float(chance.split()[0])
+    worst = min(right, key=right.get)
+    for heads in (worst, max(right, key=right.get)):
+        reached = 100 * right_chances(python, *heads)[mary]
+        assert right[heads] == pytest.approx(reached, abs=0.06)
+    said = re.findall(r"\d+\.\d", page.locator(line).inner_text())
+    yours = 100 * right_chances(python, *mine)[mary]
+    lowest, middle, highest = (
+        min(right.values()),
+        statistics.median(right.values()),
+        max(right.values()),
+    )
+    assert list(map(float, said)) == pytest.approx([lowest, middle, highest, yours], abs=0.11)
+    below = int(re.search(r"20 回里有 (\d+) 回更低", page.locator(line).inner_text())[1])
+    assert below == sum(reached < yours for reached in right.values())
+    check_memory(page)
+
+
+def test_a_query_a_key_a_value_and_a_path_come_from_the_second_text(opened, python):
+    query = (
+        PAIR
+        + "&cut=24.4&answer="
+        + ",".join(str(python[1].encode(name).ids[0]) for name in (" Mary", " John"))
+    )
+    page, _ = opened("en", query, viewport={"width": 360, "height": 740}, has_touch=True)
+    page.wait_for_function(ANSWERED)
+    place, model, tokens = widget(page), python[0], ids(python, NAME)
+    other = ids(python, SWAPPED)
+    source, given = residual_cache(model, other), head_outputs(model, other)
+    for part, where in (
+        ("query", slice(None)),
+        ("key", slice(None)),
+        ("value", slice(None)),
+        ("query", [13]),
+    ):
+        place.locator("[name=as]").select_option(part)
+        place.locator("[name=here]").set_checked(where == [13])
+        right = difference(python, patch_qkv(model, [(23, 3)], source, part, where))
+        says(page, MEASURED, f"by {shown(right)}. Click")
+    place.locator("[name=here]").uncheck()
+    place.locator("[name=as]").select_option("path")
+    path = {"senders": [(23, 3)], "source": given}
+    with torch.no_grad():
+        direct = patch_path(model, tokens, receivers=None, **path)[0, -1]
+        there = patch_path(model, tokens, receivers=[(25, 5)], parts="query", **path)[0, -1]
+    says(page, MEASURED, f"by {shown(gap(python, direct))}. Click")
+    assert "24.1" not in place.locator("[name=to] option").all_inner_texts()  # no later layer
+    place.locator("[name=to]").select_option("26.6")
+    says(page, MEASURED, f"by {shown(gap(python, there))}. Click")
+    assert "as=path" in page.url
+    assert "to=26.6" in page.url
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    before = page.url
+    page.reload()
+    place.locator("button").first.click()
+    says(page, MEASURED, f"by {shown(gap(python, there))}. Click")
+    assert page.url == before
+
+
+def test_a_map_of_the_second_text_is_dragged_onto_the_first(opened, python):
+    tokens = (python[1].encode(name).ids[0] for name in (" Mary", " John"))
+    page, _ = opened("en", PAIR + "&head=24.4&cut=30.2&answer=" + ",".join(map(str, tokens)))
+    place, model = widget(page), python[0]
+    page.wait_for_function(ANSWERED)
+    ends = [place.locator(name) for name in (".mh-other svg", ".mh-panel > svg")]
+    ends[0].scroll_into_view_if_needed()
+    page.mouse.move(*middle_of(ends[0]))
+    page.mouse.down()
+    page.mouse.move(*middle_of(ends[1]), steps=5)
+    assert place.locator(".mh-drop").count() == 1
+    page.mouse.up()
+    edit = patch_heads(model, [(23, 3)], head_outputs(model, ids(python, SWAPPED)))
+    patched = shown(difference(python, edit))
+    says(page, MEASURED, f"by {patched}. Click")
+    assert place.locator(".mh-cuts li").inner_text().split()[0] == "24.4"
+    assert place.locator("[name=as]").input_value() == "other"
+    assert place.locator(".mh-dragged, .mh-drop").count() == 0
+    place.get_by_role("button", name="Undo").click()
+    says(page, MEASURED, f"by {shown(difference(python, ablate_heads(model, [(29, 1)])))}. Click")
+    assert place.locator("[name=as]").input_value() == "zero"
+    page.mouse.move(*middle_of(ends[0]))  # dropped beside a map, it changes nothing
+    page.mouse.down()
+    page.mouse.move(5, 300, steps=5)
+    page.mouse.up()
+    assert place.locator(".mh-cuts li").inner_text().split()[0] == "30.2"
+    place.get_by_role("button", name="Bring head 24.4 over").press("Enter")
+    says(page, MEASURED, f"by {patched}. Click")
+
+
+def middle_of(place):
+    box = place.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+@pytest.mark.slow
+def test_the_longest_texts_take_no_more_memory_and_freeze_nothing(opened):
+    text = " ".join(["the cat and the dog"] * 12) + " and the bird"  # 63 tokens
+    page, _ = opened("en", "?cut=24.4&text=" + text.replace(" ", "+"))
+    place = widget(page)
+    place.locator("summary").first.click()
+    place.locator("[name=second]").fill(text.replace("dog", "pig"))
+    place.locator(".mh-other").wait_for()
+    for row in (0, 1):
+        place.locator(".mh-beside tr").nth(row).click()
+        page.wait_for_function(f"document.querySelectorAll('.mh-beside tr[class]').length > {row}")
+    place.locator("summary").last.click()
+    keys = [
+        (place.locator("details > button"), "details:last-child [role=status]", "Layer 30"),
+        (
+            place.get_by_role("button", name="Cut each head alone"),
+            ".mh-sorting + .mh-limit",
+            "40 of",
+        ),
+        (
+            place.get_by_role("button", name="20 lots at once"),
+            ".mh-knife > div > [role=status]",
+            "9 of",
+        ),
+    ]
+    for key, line, far in keys:  # a work that begins ends the one before
+        key.click()
+        says(page, line, far)
+        check_memory(page)
+        assert place.get_by_role("button", name="Stop").count() == 1
+        assert page.evaluate(PAUSE) < 1000
+    place.locator("[name=text]").fill("Another text ends them all")
+    page.wait_for_function("document.querySelectorAll('.mh-token').length < 9")
+    page.wait_for_function(
+        "!document.querySelector('[data-widget=cut-heads]').innerText.includes('Stop')"
+    )
+
+
+# How long nothing else came to its turn, at most, in two seconds: milliseconds.
+PAUSE = """async () => {
+    let [longest, last] = [0, performance.now()]
+    for (const end = last + 2000; last < end;) {
+        await new Promise(done => setTimeout(done, 10))
+        longest = Math.max(longest, performance.now() - last)
+        last = performance.now()
+    }
+    return longest
+}"""

@@ -35,7 +35,7 @@ def open_file(browser, folder):
 
     def open_(name, **options):
         context = browser.new_context(viewport={"width": 1300, "height": 900}, **options)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(30_000)  # on a loaded machine
         context.set_offline(True)
         contexts.append(context)
         page = context.new_page()
@@ -78,7 +78,7 @@ def test_nothing_of_a_server_is_left_and_nothing_of_a_page_is_missing(site, fold
     hosted |= {f"zh/{name}" for name in hosted}
     python = re.compile(
         r"(zh/)?assets/(run-(worker|kernels)\.js|pyodide-[\d.]+/[\w.-]+|page-\w+\.tar\.bz2"
-        r"|smollm-(worker|model|file|tokens)\.js|smollm/[\w.-]+)"
+        r"|smollm-(worker|model|edit|file|tokens)\.js|smollm/[\w.-]+)"
     )
     hosted |= set(filter(python.fullmatch, given))  # no worker starts in a folder: pages say so
     assert {name for name in lost if not name.endswith(".map")} == hosted & given

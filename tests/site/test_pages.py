@@ -332,7 +332,8 @@ def test_names_in_hugging_face_are_its_own():
         pytest.skip("transformers is not installed")
     folder = Path(spec.origin).parent
     models = (
-        "bart bert bloom deepseek_v3 falcon gemma2 gpt2 gpt_neox gpt_oss llama phi3 qwen3_next t5"
+        "bart bert bloom deepseek_v3 deepseek_v4 falcon gemma2 gpt2 gpt_neox gpt_oss inkling2 "
+        "llama phi3 qwen3_next t5"
     )
     files = [folder / "cache_utils.py", folder / "tokenization_utils_base.py"]
     files += [folder / "data" / "data_collator.py", *(folder / "generation").glob("*.py")]

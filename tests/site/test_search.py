@@ -101,6 +101,52 @@ def test_a_title_leads_to_its_page(ask_pages, language):
     assert {title: pages[0] for title, pages in found.items()} == titles
 
 
+SCORES = ASK.replace("each.location)", "[each.location, each.score])")
+
+
+@each_language
+def test_answering_sections_can_be_seen_without_a_click(open_page, site, language):
+    """Three below the first page, one below each other: Material folds what scores less."""
+    titles = [each["title"] for each in indexed(site, language) if "#" in each["location"]]
+    page = open_page(address(language, "index.md"))
+    for items in page.evaluate(SCORES, titles[::29]):
+        for place, found in enumerate(items):
+            sections = [(name, score) for name, score in found if "#" in name]
+            assert sections == sorted(sections, key=lambda each: -each[1])
+            seen = [score for _, score in sections if score >= found[0][1]]
+            assert len(seen) <= (1 if place else 3)
+            assert bool(seen) == bool(sections)
+
+
+@each_language
+def test_a_heading_without_a_text_answers_nothing(site, language):
+    found = indexed(site, language)
+    assert all(each["text"] for each in found if "#" in each["location"])
+
+
+def test_what_is_missing_is_shown_as_it_was_typed(search_field):
+    page = search_field("en")
+    page.keyboard.type("inferences because softmax zqxjvwing")
+    page.wait_for_selector(LINK)
+    missing = page.locator(".md-search-result__terms del").all_text_contents()
+    assert "zqxjvwing" in missing
+    assert {*missing} <= {"inferences", "softmax", "zqxjvwing"}
+
+
+@each_language
+@pytest.mark.parametrize("width", [360, 1280])
+def test_three_pages_fit_the_screen(open_page, language, width):
+    page = open_page(address(language, "index.md"), viewport={"width": width, "height": 900})
+    page.wait_for_function("document.body.matches('*')")
+    page.evaluate("document.querySelector('label[for=__search]').click()")
+    page.wait_for_function("document.activeElement.matches('.md-search__input')")
+    page.keyboard.insert_text({"en": "causal mask", "zh": "因果掩码"}[language])
+    page.locator(".md-search-result__item").nth(3).wait_for(state="attached")
+    page.wait_for_timeout(300)
+    assert page.locator(".md-search-result__item").nth(2).bounding_box()["y"] < 720
+    assert page.locator(".md-search-result__meta").bounding_box()["height"] <= 1
+
+
 @each_language
 def test_each_folded_question_is_found(ask, site, language):
     """With its own address, below its page: among the first three."""

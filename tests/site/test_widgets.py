@@ -745,6 +745,7 @@ WIDGETS = {
     "build-and-train.md": ("birth",),
     "block.md": ("residual",),
     "online-softmax.md": ("online-softmax",),
+    "known-models.md": ("atlas",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
 }
@@ -858,6 +859,10 @@ DONE = {
         "each => { type(each.querySelectorAll('fieldset input')[0], 9);"
         " each.querySelectorAll('.mh-buttons button')[1].click() }",
         "() => [...document.querySelectorAll('[data-widget] td')].map(e => e.textContent)",
+    ),
+    "known-models.md": (
+        "each => type(each.querySelector('[data-widget=atlas] select[name=two]'), 'kolibri-1')",
+        "() => [...document.querySelectorAll('.mh-atlas-name b')].map(e => e.textContent)",
     ),
     "live-model.md": (
         "each => each.querySelector(\"[name='head-1.2']\").click()",

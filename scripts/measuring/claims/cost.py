@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
+from mhsite.stories.translation import shown_section
 
 from measuring.claims import Verdict, of_story
 from mhattn import KVCache, MultiHeadAttention, Rotary, attention, causal_mask
@@ -32,6 +35,45 @@ def wrong_groups_cost_each_piece_more(seed: int) -> Verdict:
     numbers |= {"four": four, "two": two}
     more = (lead > 0).sum(dim=1).min() >= 4 and lead.mean(dim=1).min() > 0.2
     return Verdict(bool(more and abs(four) < 0.06 and two > 0.2), numbers)
+
+
+def shorter_caches(*sections: str) -> dict[str, Any]:
+    """What these sections define: they read no model, though they share names with some that do."""
+    names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+    with contextlib.redirect_stdout(None):
+        for section in sections:
+            exec(shown_section(f"smaller-cache.pycon:{section}").code, names)
+    return names
+
+
+def an_unbiased_bit_costs_more_than_it_brings(seed: int) -> Verdict:
+    """Five fresh draws at one to four bits, for both kinds of query."""
+    drawn = shorter_caches("levels", "forms", "drawn")["drawn"]
+    errors = torch.tensor(
+        [
+            [[drawn(seed + i, bits, sought) for i in range(5)] for sought in (False, True)]
+            for bits in (1, 2, 3, 4)
+        ]
+    )[..., 3]
+    spread, sought = errors.median(dim=2).values.unbind(dim=1)  # (bits, forms)
+    lost, regained = spread[:, 2] / spread[:, 0], sought[:, 2] / sought[:, 1]
+    wins = sought[0, 2] < sought[0, 0] and sought[1, 2] < sought[1, 0]
+    numbers = {
+        "spread": lost[1].item(),
+        "least": lost.min().item(),
+        "sought": regained.min().item(),
+    }
+    return Verdict(bool(lost.min() > 2 and regained.min() > 1 and wins), numbers)
+
+
+def solved_caches_need_biases_once_text_follows(seed: int) -> Verdict:
+    """Five fresh draws with queries in eight directions."""
+    shortened = shorter_caches("matching")["shortened"]
+    errors = torch.tensor([shortened(seed + i, 8, 512) for i in range(5)])
+    evicted, valued, solved = (100 * errors[..., 1]).unbind(dim=1)
+    numbers = {"evicted": evicted.min().item(), "values": valued.min().item()}
+    numbers["solved"] = solved.max().item()
+    return Verdict(bool((solved < valued).all() and (valued < evicted).all()), numbers)
 
 
 def fresh_layers(seed: int, pieces: int, length: int) -> SimpleNamespace:

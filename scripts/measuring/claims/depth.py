@@ -258,3 +258,25 @@ def a_loop_over_heads_is_slow_where_texts_are_short(seed: int) -> Verdict:
         medians.append(torch.tensor(ratios[2:]).median().item())
     numbers = {"short": medians[0], "long": medians[1]}
     return Verdict(medians[0] > 2.5 and medians[1] < 1.6, numbers)
+
+
+def zero_is_the_plain_sum_only_behind_a_norm(seed: int) -> Verdict:
+    """The page's fourteen starts, of fifteen models drawn from three seeds."""
+    found = of_story("between-layers", "beside_plain").beside_plain(range(seed, seed + 3))
+    behind = [float(after.max()) for _, after in found[:5]]
+    others = [float(after.min()) for _, after in found[7:]]
+    before = float(found[4][0].min())
+    numbers = {"equal": max(behind), "before": before, "others": min(others)}
+    return Verdict(max(behind) < 5e-3 and before > 5 and min(others) > 0.3, numbers)
+
+
+def doubly_stochastic_products_neither_grow_nor_keep_streams_apart(seed: int) -> Verdict:
+    """Fifteen products of 48 matrices, drawn anew: doubly stochastic, near the identity, free."""
+    story, one = of_story("between-layers", "mixed"), torch.eye(4)
+    doubly = of_story("between-layers", "beside_plain").doubly
+    forward, back, kept = story.mixed(doubly, seed)
+    near = story.mixed(lambda z: doubly(z + 8 * one), seed)[2].median()
+    free = story.mixed(lambda z: one + 0.3 * z, seed)[0].median()
+    gain = max(float(forward.max()), float(back.max()))
+    numbers = {"gain": gain, "kept": float(kept.max()), "near": float(near), "free": float(free)}
+    return Verdict(bool(gain < 1.001 and kept.max() < 1e-3 < 0.5 < near and free > 20), numbers)

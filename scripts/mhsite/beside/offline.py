@@ -21,7 +21,7 @@ HOSTED = re.compile(
     r"404\.html|robots\.txt|sitemap\.xml(\.gz)?|.*\.map"
     # A page from a folder starts no worker.
     r"|assets/(run-(worker|kernels)\.js|pyodide-.*|page-\w+\.tar\.bz2|smollm/.*)"
-    r"|assets/smollm-(worker|model|file|tokens)\.js"
+    r"|assets/smollm-(worker|model|edit|file|tokens)\.js"
 )  # of use to a host alone
 FETCHED = re.compile(r"data/(?!measured/|runs/)|search/part-")
 MODULE = re.compile(r'<script type="module" src="([./]*assets/)([\w-]+\.js)"></script>')

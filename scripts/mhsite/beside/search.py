@@ -31,6 +31,7 @@ MARKUP = re.compile(
 NAME = re.compile(r"\b[A-Za-z]+_\w+|\b[A-Z][a-z]+[A-Z]\w*")  # that somebody may look for
 SIMPLE = re.compile(r"\w+")
 KEPT = re.compile("\0(\\d+)\0")
+BEFORE_STOP = re.compile(r" +(?=[,;.:!?](?:\s|$))")  # where a link or a formula ended
 UNTYPED = re.compile(r"(?:(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+")  # by any reader: long decimals
 
 
@@ -69,10 +70,11 @@ def documents(page: Page) -> list[dict]:
     if page.url in LISTS:
         entries = [("", next(entries)[1], "")]
     return [
-        {"location": page.url + location, "title": " ".join(title.split()), "text": cut(text)}
+        {"location": page.url + location, "title": cut(" ".join(title.split())), "text": cut(text)}
         | ({"tags": called[location]} if location in called else {})
         | boost
         for location, title, text in entries
+        if text.strip() or not location  # a heading above others answers nothing
     ]
 
 
@@ -171,4 +173,4 @@ def formula(tex: str) -> str:
 
 def cut(text: str) -> str:
     """The text without what nobody types."""
-    return UNTYPED.sub(" ", text).strip()
+    return BEFORE_STOP.sub("", UNTYPED.sub(" ", text)).strip()

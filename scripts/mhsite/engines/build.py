@@ -12,6 +12,7 @@ from markdown import Markdown
 from mhsite import words
 from mhsite.beside import notebook, search, sharing
 from mhsite.pages import (
+    atlas,
     calculator,
     extension,
     formulas,
@@ -98,6 +99,7 @@ def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> File
     """What no single page owns; ``whole_fonts``: while there are formulas to come."""
     found = assets(language)
     found["assets/known-sizes.js"] = calculator.known_sizes()
+    found |= atlas.files()
     # Material's worker loads its language files from beside the folder of its own.
     found["assets/javascripts/workers/search.js"] = found.pop("assets/search.js")
     found |= measured.published() | runs.published()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mhattn.costs import known_models
-from mhsite.pages import bibliography, claims, glossary
+from mhsite.pages import atlas, bibliography, claims, glossary
 from mhsite.pages.page import Page, read, trap_ids
 from mhsite.stories.source import SourceError
 
@@ -21,6 +21,8 @@ def anchors(page: Page) -> set[str]:
         found |= set(bibliography.works())
     if "models" in tables:
         found |= set(known_models())
+    if "configurations" in tables:
+        found |= {row["name"] for row in atlas.found()}
     for chapter in claims.chapters():
         found |= set(claims.of(chapter)) if f"claims {chapter}" in tables else set()
     return found

@@ -448,12 +448,13 @@ def test_the_home_page_completes_a_name(open_page, stored, language):
     assert [url for url in asked if url.endswith("model.bin")]
 
 
-STRANGE = {"en": ("王小明", "Xenia", "Zoë X"), "zh": ("李杜见江山", "鼎")}
+STRANGE = {"en": ("王小明", "Xenia", "Zoë X", "Bob"), "zh": ("李杜见江山", "鼎", "青鸟")}
+SHORT = {"en": "type at least 4.", "zh": "请至少输入 3 个字。"}  # else all of it is given
 
 
 @each_language
 def test_the_home_page_names_what_is_unknown(open_page, stored, language):
-    """What the model lacks is named, in a name of any length, and nothing else is."""
+    """What the model lacks is named, and nothing else; of a short name nothing is left to write."""
     story = stored[language]
     page = open_page(address(language, "index.md"))
     widget = page.locator("[data-widget=live-model]")
@@ -472,6 +473,9 @@ def test_the_home_page_names_what_is_unknown(open_page, stored, language):
         else:
             assert named not in said.inner_text()
             assert widget.locator(".mh-unknown").count() == 0
+        is_short = len(name) <= SMALL[language][0]
+        assert said.inner_text().endswith(SHORT[language]) == is_short
+        assert bool(widget.locator(".mh-new").count()) != is_short
 
 
 SMALL = {"en": (3, "‘{} is here,’ said the King. ‘Oh, {}"), "zh": (2, "{}，{}")}

@@ -1,5 +1,6 @@
 """What stories give Chinese readers: a twin on other data, or a catalog; figures, tables."""
 
+import ast
 import json
 import re
 import tomllib
@@ -19,6 +20,15 @@ from mhattn.testing import doctor
 
 TWINS = sorted(STORIES.glob("*.zh.pycon"))
 OTHER_DATA = "# Other data than in English"
+OWN = {  # sections in which a twin on other data needs code or numbers of its own, and no others
+    "live-model.zh.pycon": [
+        "kinds: other code",  # lines of verse are found and spliced, names made of syllables
+        "repeat: other code",  # the same: what is put into the training text
+        "learned: other numbers in the code",  # 2000 steps, where the English model has 1500
+        "names: other numbers in the code",  # of a verse two characters are given, of a name three
+        "copy-table: other numbers in the code",  # the same
+    ]
+}
 
 
 def numbers(text):
@@ -67,6 +77,20 @@ def test_another_word_is_seen():
     assert unsaid('also_zh = ["融合算子"]\nmeaning_zh = "尺寸"', ".toml") == [SAID["尺寸"]]
 
 
+class _Zeros(ast.NodeTransformer):
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        return ast.Constant(0) if type(node.value) in (int, float) else node
+
+
+def without_numbers(code: str) -> str:
+    return ast.unparse(_Zeros().visit(ast.parse(code)))
+
+
+def do_the_same(ours: list[str], theirs: list[str]) -> bool:
+    pairs = zip(ours, theirs, strict=False)
+    return len(ours) == len(theirs) and all(translation.does_the_same(*pair) for pair in pairs)
+
+
 def twin_faults(english: Path, chinese: Path) -> list[str]:
     """Where a Chinese story does something else than the English one beside it."""
     ours, theirs = sections(english), sections(chinese)
@@ -76,19 +100,19 @@ def twin_faults(english: Path, chinese: Path) -> list[str]:
     faults = []
     for name in ours:
         pairs = ours[name].examples(), theirs[name].examples()
-        same = len(pairs[0]) == len(pairs[1]) and all(
-            translation.does_the_same(one.source, other.source)
-            for one, other in zip(*pairs, strict=True)
-        )
+        code = [[example.source for example in examples] for examples in pairs]
         wants = [[numbers(example.want) for example in examples] for examples in pairs]
-        faults += [f"{name}: other code"] * (not same)
+        if not do_the_same(*code):
+            same = do_the_same(*([without_numbers(each) for each in some] for some in code))
+            faults.append(f"{name}: other {'numbers in the ' * same}code")
         faults += [f"{name}: other numbers"] * (same_data and wants[0] != wants[1])
     return faults
 
 
 @pytest.mark.parametrize("chinese", TWINS, ids=lambda path: path.name)
 def test_a_chinese_story_does_what_the_english_one_does(chinese):
-    assert twin_faults(chinese.with_name(chinese.name.replace(".zh.", ".")), chinese) == []
+    faults = twin_faults(chinese.with_name(chinese.name.replace(".zh.", ".")), chinese)
+    assert faults == OWN.get(chinese.name, [])
 
 
 ENGLISH = """\
@@ -126,7 +150,9 @@ def twins(tmp_path, monkeypatch):
         ("", "", []),
         ("两个词", "另一句话", []),
         ("len(words)", "len(words) + 0", ["one: other code"]),
-        ("print(0.25)", "print(0.5)", ["two: other code"]),
+        ("print(0.25)", "print(0.5)", ["two: other numbers in the code"]),
+        ("print(0.25)", "print(-0.25)", ["two: other code"]),
+        ("print(0.25)", "print(0.5, 0.5)", ["two: other code"]),
         ("这只: 2", "这只: 3", ["one: other numbers"]),
         ("\n0.25", "\n0.5", ["two: other numbers"]),
         ("two]", "three]", ["sections ['one', 'three'], in English ['one', 'two']"]),

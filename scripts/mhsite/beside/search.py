@@ -74,7 +74,8 @@ def documents(page: Page) -> list[dict]:
         | ({"tags": called[location]} if location in called else {})
         | boost
         for location, title, text in entries
-        if text.strip() or not location  # a heading above others answers nothing
+        # A heading above others answers nothing; the reference is searched by names alone.
+        if text.strip() or not location or page.name.startswith("reference/")
     ]
 
 

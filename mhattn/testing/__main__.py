@@ -7,6 +7,7 @@
 import _thread
 import argparse
 import ast
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -135,6 +136,8 @@ class Late:
 
     def __enter__(self) -> "Late":
         if self.timer:
+            # A shell's background jobs ignore the interrupt: then nothing would ever stop.
+            self.handler = signal.signal(signal.SIGINT, signal.default_int_handler)
             self.timer.daemon = True
             self.timer.start()
         return self
@@ -142,6 +145,7 @@ class Late:
     def __exit__(self, *error: object) -> None:
         if self.timer:
             self.timer.cancel()
+            signal.signal(signal.SIGINT, self.handler)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,5 +1,6 @@
 """Checks of batches: padding, and documents in one row."""
 
+import itertools
 from typing import Any
 
 import torch
@@ -18,15 +19,16 @@ AS_LONG = (3, 1, 2)  # three sequences of three tokens: no axis can be told by i
 
 
 def padded(subject: Subject, lengths: tuple[int, ...] = LENGTHS) -> tuple[list[Tensor], Tensor]:
-    """A batch of three lengths, and which of its tokens are real."""
+    """A batch of these lengths, and which of its tokens are real."""
     real = torch.arange(lengths[0]) < torch.tensor(lengths)[:, None]
-    return subject.draw(lengths[0], seed=6), real.to(subject.calls.device)
+    inputs = subject.draw(lengths[0], batch=len(lengths), seed=6)
+    return inputs, real.to(subject.calls.device)
 
 
 def garbage(subject: Subject, inputs: list[Tensor], real: Tensor) -> list[Tensor]:
     """The same batch with other tokens where there is padding."""
     # Ten times as large as real tokens: even a small weight on padding shows.
-    other = subject.draw(real.shape[-1], seed=12, size=10.0)
+    other = subject.draw(real.shape[-1], batch=len(real), seed=12, size=10.0)
     keep = (real[:, None] if subject.is_heads else real)[..., None]
     return subject.three([torch.where(keep, a, b) for a, b in zip(inputs, other, strict=True)])
 
@@ -51,6 +53,11 @@ def padding(subject: Subject) -> Found:
         yield from _alone(subject)
     if subject.calls.mask and subject.forms.get("mask"):
         yield from _beside_mask(subject)
+    # As many texts as heads: a mask along the wrong one of the two axes fits in, and nothing fails.
+    if subject.heads not in (1, len(LENGTHS)):
+        lengths = tuple(itertools.islice(itertools.cycle(LENGTHS), subject.heads))
+        for options in subject.ways:
+            yield from _replaced(subject, options, "right", "eval()", lengths)
 
 
 def _replaced(

@@ -1,6 +1,7 @@
 """The doctor from the command line: files, formats that other programs read, a time limit."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -131,11 +132,15 @@ def test_annotations_of_a_model_lie_at_its_layers(capsys):
     assert status == any(line.startswith("::error ") for line in lines)
 
 
-def test_what_takes_too_long_is_stopped(layers, capsys):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_what_takes_too_long_is_stopped(layers, capsys, handler, request):
+    before = signal.signal(signal.SIGINT, handler)  # ignored: as in a shell's background job
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with pytest.raises(SystemExit) as left:
         main([f"{layers}:SlowAttn", "--timeout", "0.2"])
     assert left.value.code == 2
     assert "SlowAttn was not done after 0.2 s" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) == handler
 
 
 @pytest.mark.parametrize(

@@ -68,10 +68,6 @@ def test_every_mutant_is_found_in_the_whole_report(mutant):
     is_found(mutant, examined(mutant))
 
 
-# It breaks only a batch of as many texts as there are heads: with more heads not each draw has one.
-MISSED = {"padding lies along the heads"}
-
-
 def test_the_table_of_kinds_is_what_seeds_and_sizes_give():
     """Two mutants of it, drawn anew by each commit, with each seed and size."""
     with KINDS.open(encoding="utf-8", newline="") as file:
@@ -80,7 +76,7 @@ def test_the_table_of_kinds_is_what_seeds_and_sizes_give():
     assert (sum(int(row["mistakes"]) for row in rows), missed) == (100, 0)
     assert (int(right["mistakes"]), right["found"]) == (len(RIGHT), "0")
     kinds = {row["kind"] for row in rows}
-    filed = [m for m in SEEN if m.found_by[0] in kinds and m.name not in MISSED]
+    filed = [m for m in SEEN if m.found_by[0] in kinds]
     for mutant in drawn(filed, 2, of="kinds"):
         for seed, factor in itertools.product(SEEDS, (1, 2)):
             assert not examined(mutant, seed, factor).ok, (mutant.name, seed, factor)

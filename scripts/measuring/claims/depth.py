@@ -261,22 +261,59 @@ def a_loop_over_heads_is_slow_where_texts_are_short(seed: int) -> Verdict:
 
 
 def zero_is_the_plain_sum_only_behind_a_norm(seed: int) -> Verdict:
-    """The page's fourteen starts, of fifteen models drawn from three seeds."""
-    found = of_story("between-layers", "beside_plain").beside_plain(range(seed, seed + 3))
-    behind = [float(after.max()) for _, after in found[:5]]
-    others = [float(after.min()) for _, after in found[7:]]
-    before = float(found[4][0].min())
-    numbers = {"equal": max(behind), "before": before, "others": min(others)}
-    return Verdict(max(behind) < 5e-3 and before > 5 and min(others) > 0.3, numbers)
+    """The page's starts in sizes drawn by lot, then small, silent, and with outputs of one size."""
+    draw, seeds = random.Random(seed), range(seed, seed + 3)
+    story = of_story("between-layers", "beside_plain").draw.__globals__
+    beside, run, drawn, unit = (story[each] for each in ("beside_plain", "run", "draw", "unit"))
+    joined = story["joined"]
+    heads, head_dim = draw.choice((2, 3, 5, 7)), draw.choice((7, 11, 13))
+    story |= {"E": heads * head_dim, "H": heads, "L": draw.choice((11, 13, 17, 19))}
+
+    def in_one_size(parts: list, x: torch.Tensor) -> tuple:
+        return parts, unit(x)
+
+    def trial(layers: int = 24, eps: float = 1e-6, entering: float = 1, last: float = 1) -> list:
+        def smaller(number: int, models: int = 5) -> tuple:
+            parts, x = drawn(number, models)
+            return [[*part[:-1], part[-1] * last] for part in parts], x * entering
+
+        story.update(layers=layers, EPS=eps, draw=smaller)
+        return beside(seeds)
+
+    found = trial(layers := draw.choice((7, 13, 23, 29)))
+    equal, before = max(float(after.max()) for _, after in found[:5]), float(found[4][0].min())
+    others = min(float(after.min()) for _, after in found[7:])
+    exact = max(float(after.max()) for _, after in trial(layers, eps=0.0)[:5])
+    silent = max(float(after.max()) for _, after in trial(layers, eps=1e-30, last=0.0))
+    small = float(trial(entering=0.02, last=0.02)[4][1].median())
+    story.update(run=lambda *given: unit(run(*given)), joined=lambda lot: in_one_size(*joined(lot)))
+    one_size = float(trial()[8][1].max())
+    numbers = {"exact": exact, "equal": equal, "before": before, "others": others}
+    numbers |= {"small": small, "one_size": one_size, "silent": silent}
+    holds = exact < 1e-9 and equal < 5e-3 and before > 3 and others > 0.3
+    return Verdict(bool(holds and small > 0.1 and one_size < 5e-3 and silent < 1e-9), numbers)
 
 
 def doubly_stochastic_products_neither_grow_nor_keep_streams_apart(seed: int) -> Verdict:
-    """Fifteen products of 48 matrices, drawn anew: doubly stochastic, near the identity, free."""
+    """Fifteen products of 48 matrices, drawn anew: doubly stochastic, permutations, free."""
     story, one = of_story("between-layers", "mixed"), torch.eye(4)
     doubly = of_story("between-layers", "beside_plain").doubly
-    forward, back, kept = story.mixed(doubly, seed)
-    near = story.mixed(lambda z: doubly(z + 8 * one), seed)[2].median()
-    free = story.mixed(lambda z: one + 0.3 * z, seed)[0].median()
+
+    def products(kind: Callable, n: int = 4) -> list:
+        return story.mixed(kind, seed, n=n)
+
+    forward, back, left = products(doubly)
     gain = max(float(forward.max()), float(back.max()))
-    numbers = {"gain": gain, "kept": float(kept.max()), "near": float(near), "free": float(free)}
-    return Verdict(bool(gain < 1.001 and kept.max() < 1e-3 < 0.5 < near and free > 20), numbers)
+    kept = max(float(left.max()), *(float(products(doubly, n)[2].median()) for n in (2, 3, 5, 7)))
+    moved = float(products(lambda z: one[z[..., 0].argsort(-1)])[2].min())
+    targets = (one, one.roll(1, dims=-1))
+    near = min(float(products(lambda z, to=to: doubly(z + 8 * to))[2].median()) for to in targets)
+    spread = [products(lambda z, c=c: doubly(c * z))[:2] for c in (2, 5, 15)]
+    wide = max(float(gains.max()) for both in spread for gains in both)
+    free, hardly = (
+        float(products(lambda z, c=c: one + c * z)[0].median()) for c in (0.3, 0.01)
+    )  # fmt: skip
+    numbers = {"gain": gain, "kept": kept, "moved": moved, "near": near, "wide": wide}
+    numbers |= {"free": free, "hardly": hardly}
+    holds = gain < 1.001 and kept < 1e-3 and moved > 0.999 and near > 0.5 and wide < 1.3
+    return Verdict(bool(holds and free > 20 and hardly < 2), numbers)

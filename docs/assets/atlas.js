@@ -140,7 +140,7 @@ function card(row, differ) {
   const pair = name => element("div", [element("dt", words.labels[name]), element("dd", FACTS[name](row)[0] ?? "–")], mark(name))
   const source = element("a", row.class ? words.class : words.source, { href: row.source })
   return element("section", [
-    element("p", [element("b", row.title), ` ${row.year} `, source], { className: "mh-atlas-name" }),
+    element("p", [element("b", row.title), " ", row.dated ? element("a", row.date, { href: row.dated }) : String(row.year), " ", source], { className: "mh-atlas-name" }),
     element("div", strip(row), mark("layers")),
     element("ul", row.kinds.map(kind => kindLine(row, kind)), differ.has("heads") ? { className: "mh-differs" } : {}),
     row.experts ? experts(row) : "",
@@ -178,10 +178,15 @@ mountWithFile("atlas", FILE, (place, rows) => {
     const items = found.map(([name, said]) => element("li", [element("b", words.labels[name]), punctuation.colon, said]))
     list.replaceChildren(...(items.length ? items : [element("li", words.same)]))
     told.tell(found.map(([name, said]) => words.labels[name] + punctuation.colon + said).join(" "))
+    tellTimeline()
   }
+  const tellTimeline = () => document.dispatchEvent(new CustomEvent("mh-atlas-chosen", { detail: [state.one, state.two] }))
   const made = Object.keys(FIRST).map(name => chooser(name, rows, state, show))
   const selects = Object.fromEntries(Object.keys(FIRST).map((name, i) => [name, made[i][1]]))
   swap.addEventListener("click", () => show({ one: state.two, two: state.one }))
+  // A click in timeline.js: the older choice makes room.
+  document.addEventListener("mh-atlas-choose", ({ detail }) => { if (detail !== state.one && detail !== state.two) show({ one: state.two, two: detail }) })
+  document.addEventListener("mh-atlas-ask", tellTimeline)
   const files = element("p", [words.files, " ", element("a", "JSON", { href: FILE.href, download: "" }), punctuation.list_comma,
     element("a", "CSV", { href: SHEET.href, download: "" })], { className: "mh-atlas-small" })
   place.replaceChildren(element("div", [...made.map(([label]) => label), swap], { className: "mh-fields" }),

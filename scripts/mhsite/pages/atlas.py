@@ -16,7 +16,7 @@ from typing import Any
 
 from mhattn.costs import ModelSizes, known_accelerator, known_model
 from mhsite import words
-from mhsite.pages import known_models
+from mhsite.pages import known_models, timeline
 from mhsite.pages.measured import table_markdown
 from mhsite.stories.source import DOCS, SourceError
 
@@ -26,8 +26,8 @@ LIBRARY = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transfor
 LONG = 32_768  # tokens of the text for which caches and steps are counted
 TWO = 2  # bytes of a number
 COLUMNS = 8  # of the table of classes
-CARD = ["name", "title", "year", "parameters", "active", "width", "layers"]
-CARD += ["token", "long", "step", "experts", "per_token", "order", "source"]
+CARD = ["name", "title", "year", "date", "lane", "parameters", "active", "width", "layers"]
+CARD += ["token", "long", "step", "experts", "per_token", "order", "source", "dated"]
 
 
 def chosen() -> dict[str, dict[str, Any]]:
@@ -42,11 +42,20 @@ def found() -> list[dict[str, Any]]:
 
 @cache
 def rows() -> list[dict[str, Any]]:
-    """All models that the atlas draws, newest first; of one year, known models first."""
+    """All models that the atlas draws, newest first; those with a year only end their year."""
     known = [_known(known_model(name), int(y)) for name, y in known_models.released().items()]
     classes = [_class(row, chosen()[row["type"]]) for row in found()]
     decoders = [row for row in known if row is not None]
-    return sorted([*decoders, *classes], key=lambda row: -row["year"])  # keeps the order of equals
+    dates = timeline.dates()
+    rows = [_dated(row, *dates.get(row["name"], ("", ""))) for row in [*decoders, *classes]]
+    # sorted keeps the order of equals
+    return sorted(rows, key=lambda row: row["date"] or str(row["year"]), reverse=True)
+
+
+def _dated(row: dict[str, Any], date: str, source: str) -> dict[str, Any]:
+    """The row with its date, if a page says it, and its place in the timeline."""
+    year = int(date[:4]) if date else row["year"]
+    return row | {"year": year, "date": date, "dated": source, "lane": timeline.lane(row["kinds"])}
 
 
 def files() -> dict[str, str]:

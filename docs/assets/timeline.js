@@ -49,17 +49,19 @@ function lane(name, rows, across, years, wide) {
   const all = places(rows, across)
   const high = STEP * (Math.max(...all.map(each => each.level)) + 1) + 2
   const start = first(rows)
-  const said = [filled(words.count, { count: rows.length }), ...(start ? [filled(words.first, { title: start.title, date: start.date })] : [])].join(punctuation.semicolon)
+  const count = filled(words.count, { count: rows.length })
+  const earliest = start ? filled(words.first, { title: start.title, month: start.date.slice(0, 7) }) : words.unknown
   const lines = years.map(year => svg("line", { x1: across(Date.UTC(year, 0, 1)), x2: across(Date.UTC(year, 0, 1)), y1: 0, y2: high, class: "mh-timeline-year" }))
   const ground = svg("line", { x1: 0, x2: wide, y1: high - 0.5, y2: high - 0.5, class: "mh-timeline-ground" })
-  return [element("p", [element("b", words.lanes[name]), punctuation.colon, said], { className: "mh-timeline-lane" }),
-    svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, class: "mh-timeline-row", role: "img", "aria-label": words.lanes[name] + punctuation.colon + said },
+  const said = [element("b", words.lanes[name]), punctuation.colon, count, element("span", earliest)]
+  return [element("p", said, { className: "mh-timeline-lane" }),
+    svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, class: "mh-timeline-row", role: "img", "aria-label": words.lanes[name] + punctuation.colon + count + earliest },
       ...lines, ground, ...all.map(each => mark(each, high, each.row === start)))]
 }
 
 /** The years below all rows; on a narrow screen, with two digits. */
 function axis(across, years, wide) {
-  const names = years.map(year => svg("text", { x: across(Date.UTC(year, 6, 1)), y: 12, "text-anchor": "middle" }, wide < 500 ? `’${year % 100}` : String(year)))
+  const names = years.map(year => svg("text", { x: across(Date.UTC(year, 6, 1)), y: 12, "text-anchor": "middle" }, wide < 500 ? `'${year % 100}` : String(year)))
   return svg("svg", { viewBox: `0 0 ${wide} 16`, width: wide, height: 16, class: "mh-timeline-axis", "aria-hidden": "true" }, ...names)
 }
 
@@ -82,8 +84,8 @@ mountWithFile("timeline", FILE, (place, rows) => {
   const ring = () => {
     for (const each of chart.querySelectorAll(".mh-timeline-mark")) each.classList.toggle("mh-timeline-chosen", compared.includes(each.dataset.name))
   }
-  const say = row => line.replaceChildren(element("b", row.title), punctuation.list_comma, day(row),
-    ...(row.dated ? [" ", element("a", words.source, { href: row.dated })] : []))
+  const say = row => line.replaceChildren(element("b", row.title), filled(words.at, { date: day(row) }),
+    row.dated ? element("a", words.source, { href: row.dated }) : "")
   const near = event => {
     const far = each => {
       const { x, y, width, height } = each.getBoundingClientRect()
@@ -99,7 +101,7 @@ mountWithFile("timeline", FILE, (place, rows) => {
     document.dispatchEvent(new CustomEvent("mh-atlas-choose", { detail: row.name }))
     say(row)
     const pair = compared.map(name => find(name).title)
-    if (pair.length) line.append(". ", element("a", filled(words.compared, { one: pair[0], two: pair[1] }), { href: "#known-models" }))
+    if (pair.length) line.append(filled(words.compared, { one: pair[0], two: pair[1] }))
     told.tell(line.textContent)
   })
   document.addEventListener("mh-atlas-chosen", ({ detail }) => { compared = detail; ring() })

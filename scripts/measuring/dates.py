@@ -19,9 +19,7 @@ from mhsite.stories.source import DOCS
 CHOSEN = DOCS / "data" / "dates.toml"
 LINES = {  # of a file, the words with the date; transformers dates its own class behind them
     ".toml": re.compile(r'^release_date = "[^"]+"', re.M),
-    ".md": re.compile(
-        r"^\*(This model was (?:released|published in HF papers) on [\d-]+)", re.M
-    ),
+    ".md": re.compile(r"^\*(This model was (?:released|published in HF papers) on [\d-]+)", re.M),
 }
 
 

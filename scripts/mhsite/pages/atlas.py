@@ -80,7 +80,7 @@ def _known(model: ModelSizes, year: int) -> dict[str, Any] | None:
     step = None
     if active and not ends:
         step = model.serving(LONG, known_accelerator("h100")).step_flops
-    mlp, latent = model.mlp, model.latent
+    mlp = model.mlp
     return {
         "name": model.name,
         "title": model.title,
@@ -99,13 +99,19 @@ def _known(model: ModelSizes, year: int) -> dict[str, Any] | None:
         "bare": model.layers_without_rope or 0,
         "learned": ends,
         "turned": bool(model.rope_base),
-        "rotary": model.rotary_dim or (latent.qk_rope_head_dim if latent else 0),
+        "rotary": _turned(model),
         "order": "",
         "kinds": [_known_kind(model, kind) for kind in model.layer_kinds],
         "token": model.kv_cache_bytes_per_token(),
         "long": None if ends else model.kv_cache_bytes(LONG),
         "step": step,
     }
+
+
+def _turned(model: ModelSizes) -> int:
+    """Numbers of a head that are turned, if not all; Kimi Linear has the part and turns nothing."""
+    part = model.latent.qk_rope_head_dim if model.latent else 0
+    return (model.rotary_dim or part) if model.rope_base else 0
 
 
 def _known_kind(model: ModelSizes, kind: Any) -> dict[str, Any]:

@@ -39,9 +39,7 @@ const day = row => row.date || filled(words.year_only, row)
 function mark({ row, x, level }, high, isFirst) {
   const y = high - STEP / 2 - level * STEP
   const name = { "data-name": row.name, class: row.date ? "mh-timeline-mark" : "mh-timeline-mark mh-timeline-open" }
-  const shape = isFirst ? svg("rect", { x: x - 4, y: y - 4, width: 8, height: 8, ...name }) : svg("circle", { cx: x, cy: y, r: 3.2, ...name })
-  shape.append(svg("title", {}, `${row.title}, ${day(row)}`))
-  return shape
+  return isFirst ? svg("rect", { x: x - 4, y: y - 4, width: 8, height: 8, ...name }) : svg("circle", { cx: x, cy: y, r: 3.2, ...name })
 }
 
 /** One kind: its name, how many, the first, and a mark for each model. */

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mhsite.pages import (
-    atlas,
-    bibliography,
-    claims,
-    glossary,
-    known_models,
-    measured,
-    runs,
-    timeline,
-)
+from mhsite.pages import atlas, bibliography, claims, glossary, known_models, measured, runs
 from mhsite.pages.page import Block
 from mhsite.stories.source import SourceError
 
@@ -25,7 +16,6 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
     ``<!-- claim NAME -->`` says how a claim of docs/data/claims did when it was tried again;
     ``<!-- claims CHAPTER -->`` lists them, ``<!-- said SUBJECT -->`` what people repeat.
     ``<!-- configurations | heading | … -->`` is docs/data/configurations.json.
-    ``<!-- dates | heading | … -->`` is docs/data/dates.json.
     ``<!-- models | heading | … -->`` is mhattn/costs/model_sizes.toml; bibliography and glossary
     have no headings. ``url`` gives the address of a file of the site.
     """
@@ -43,8 +33,6 @@ def table(block: Block, language: str, url: Callable[[str], str]) -> str:
         return claims.said(name, language)
     if kind == "configurations":
         return atlas.markdown(name, headings, language)
-    if block.value == "dates":
-        return timeline.markdown(headings, atlas.rows(), language)
     if block.value == "models":
         return known_models.markdown(headings, language)
     if block.value == "bibliography" and not headings:

@@ -10,8 +10,6 @@ import json
 import re
 from typing import Any
 
-from mhsite import words
-from mhsite.pages.measured import table_markdown
 from mhsite.stories.source import DOCS, SourceError
 
 FOUND = DOCS / "data" / "dates.json"
@@ -72,21 +70,3 @@ def lane(kinds: list[dict[str, Any]]) -> str:
     if fewest == 1:
         return "single"
     return "groups" if any(kind["kv"] < kind["heads"] for kind in kinds) else "heads"
-
-
-def markdown(headings: list[str], rows: list[dict[str, Any]], language: str) -> str:
-    """Every page, the newest date first: the date, the models, and the page's own words."""
-    if len(headings) != 3:
-        raise SourceError(f"dates has 3 columns, got headings {headings}")
-    comma = words.of(language, "punctuation.list_comma")
-    titles = {row["name"]: row["title"] for row in rows}
-    lines = [
-        [when(page["says"]), comma.join(titles[n] for n in page["models"]), _quoted(page)]
-        for page in pages()
-    ]
-    return table_markdown(headings, sorted(lines, key=lambda line: line[0], reverse=True))
-
-
-def _quoted(page: dict[str, Any]) -> str:
-    says = re.sub(r"([\[\]|*_])", r"\\\1", page["says"])
-    return f"[{says}]({page['source']})"

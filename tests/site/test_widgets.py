@@ -745,7 +745,7 @@ WIDGETS = {
     "build-and-train.md": ("birth",),
     "block.md": ("residual",),
     "online-softmax.md": ("online-softmax",),
-    "known-models.md": ("atlas", "timeline"),
+    "known-models.md": ("atlas",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
 }

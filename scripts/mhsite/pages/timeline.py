@@ -1,7 +1,7 @@
 """When the decoders of the atlas were first published, and of which kind each is.
 
 docs/data/dates.json has the words of the pages that say so, which `measuring.dates` files;
-docs/assets/timeline.js draws them.
+docs/assets/atlas.js draws them.
 """
 
 from __future__ import annotations

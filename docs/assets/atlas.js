@@ -5,6 +5,7 @@
 import { asked, element, filled, keep, mountWithFile, punctuation, svg, teller } from "./dom.js"
 
 const words = wordsOf("atlas")
+const times = wordsOf("timeline")
 const FILE = new URL("../data/atlas.json", import.meta.url)
 const SHEET = new URL("../data/atlas.csv", import.meta.url)
 const FIRST = { one: "qwen3-32b", two: "gemma-3-27b" }
@@ -140,7 +141,7 @@ function card(row, differ) {
   const pair = name => element("div", [element("dt", words.labels[name]), element("dd", FACTS[name](row)[0] ?? "–")], mark(name))
   const source = element("a", row.class ? words.class : words.source, { href: row.source })
   return element("section", [
-    element("p", [element("b", row.title), ` ${row.year} `, source], { className: "mh-atlas-name" }),
+    element("p", [element("b", row.title), " ", row.dated ? element("a", row.date, { href: row.dated }) : String(row.year), " ", source], { className: "mh-atlas-name" }),
     element("div", strip(row), mark("layers")),
     element("ul", row.kinds.map(kind => kindLine(row, kind)), differ.has("heads") ? { className: "mh-differs" } : {}),
     row.experts ? experts(row) : "",
@@ -159,9 +160,115 @@ function chooser(name, rows, state, show) {
   return [element("label", [words.choose[name], select]), select]
 }
 
+const STEP = 8  // from a mark to the next, in pixels
+const DAY = 24 * 3600 * 1000
+const NEAR = 24  // pixels from a finger to the mark that it means
+
+/** The middle of what the date leaves open: the day, the month or the year. */
+function moment({ date, year }) {
+  const [y, month, day] = date ? date.split("-").map(Number) : [year]
+  if (day) return Date.UTC(y, month - 1, day)
+  return month ? Date.UTC(y, month - 1, 15) : Date.UTC(y, 6, 1)
+}
+
+/** Where each mark stands: at its date, on those before it that it would cover. */
+function places(rows, across) {
+  const found = []
+  for (const row of rows.toSorted((a, b) => moment(a) - moment(b))) {
+    const x = across(moment(row))
+    let level = 0
+    while (found.some(other => other.level === level && x - other.x < STEP)) level++
+    found.push({ row, x, level })
+  }
+  return found
+}
+
+/** The first of a row: the earliest date, unless a model with a year only may be earlier. */
+function first(rows) {
+  const [one] = rows.filter(row => row.date).toSorted((a, b) => moment(a) - moment(b))
+  return one && rows.every(row => row.date || row.year > one.year) ? one : null
+}
+
+const day = row => row.date || filled(times.year_only, row)
+
+function mark({ row, x, level }, high, isFirst) {
+  const y = high - STEP / 2 - level * STEP
+  const name = { "data-name": row.name, class: row.date ? "mh-timeline-mark" : "mh-timeline-mark mh-timeline-open" }
+  return isFirst ? svg("rect", { x: x - 4, y: y - 4, width: 8, height: 8, ...name }) : svg("circle", { cx: x, cy: y, r: 3.2, ...name })
+}
+
+/** One kind: its name, how many, the first, and a mark for each model. */
+function lane(name, rows, across, years, wide) {
+  const all = places(rows, across)
+  const high = STEP * (Math.max(...all.map(each => each.level)) + 1) + 2
+  const start = first(rows)
+  const count = filled(times.count, { count: rows.length })
+  const earliest = start ? filled(times.first, { title: start.title, month: start.date.slice(0, 7) }) : times.unknown
+  const lines = years.map(year => svg("line", { x1: across(Date.UTC(year, 0, 1)), x2: across(Date.UTC(year, 0, 1)), y1: 0, y2: high, class: "mh-timeline-year" }))
+  const ground = svg("line", { x1: 0, x2: wide, y1: high - 0.5, y2: high - 0.5, class: "mh-timeline-ground" })
+  const said = [element("b", times.lanes[name]), punctuation.colon, count, element("span", earliest)]
+  return [element("p", said, { className: "mh-timeline-lane" }),
+    svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, class: "mh-timeline-row", role: "img", "aria-label": times.lanes[name] + punctuation.colon + count + earliest },
+      ...lines, ground, ...all.map(each => mark(each, high, each.row === start)))]
+}
+
+/** The years below all rows; on a narrow screen, with two digits. */
+function axis(across, years, wide) {
+  const names = years.map(year => svg("text", { x: across(Date.UTC(year, 6, 1)), y: 12, "text-anchor": "middle" }, wide < 500 ? `'${year % 100}` : String(year)))
+  return svg("svg", { viewBox: `0 0 ${wide} 16`, width: wide, height: 16, class: "mh-timeline-axis", "aria-hidden": "true" }, ...names)
+}
+
+/** The timeline behind the first paragraph of its section. */
+function timeline(rows, choose) {
+  const find = name => rows.find(row => row.name === name)
+  const place = element("div", "", { className: "mh-widget" }, { "data-widget": "timeline" })
+  document.querySelector("#dates + p").after(place)
+  const chart = element("div")
+  const line = element("p", times.hint, { className: "mh-timeline-said" })
+  let compared = []
+  const show = () => {
+    const wide = Math.max(280, Math.floor(place.clientWidth))
+    const from = Math.min(...rows.map(row => row.year))
+    const years = Array.from({ length: Math.max(...rows.map(row => row.year)) - from + 1 }, (_, i) => from + i)
+    const [start, end] = [Date.UTC(from, 0, 1), Date.UTC(years.at(-1) + 1, 0, 1) + 20 * DAY]
+    const across = time => (time - start) / (end - start) * (wide - 10) + 5
+    const lanes = Object.keys(times.lanes).map(name => [name, rows.filter(row => row.lane === name)])
+    chart.replaceChildren(...lanes.filter(([, all]) => all.length).flatMap(([name, all]) => lane(name, all, across, years, wide)), axis(across, years, wide))
+    ring()
+  }
+  const ring = () => {
+    for (const each of chart.querySelectorAll(".mh-timeline-mark")) each.classList.toggle("mh-timeline-chosen", compared.includes(each.dataset.name))
+  }
+  const say = row => line.replaceChildren(element("b", row.title), filled(times.at, { date: day(row) }),
+    row.dated ? element("a", times.source, { href: row.dated }) : "")
+  const near = event => {
+    const far = each => {
+      const { x, y, width, height } = each.getBoundingClientRect()
+      return Math.hypot(event.clientX - x - width / 2, event.clientY - y - height / 2)
+    }
+    const [one] = [...chart.querySelectorAll(".mh-timeline-mark")].map(each => [far(each), each]).toSorted((a, b) => a[0] - b[0])
+    return one && one[0] < NEAR ? find(one[1].dataset.name) : null
+  }
+  chart.addEventListener("mouseover", ({ target }) => target.dataset.name && say(find(target.dataset.name)))
+  chart.addEventListener("click", event => {
+    const row = near(event)
+    if (!row) return
+    choose(row.name)
+    say(row)
+    const pair = compared.map(name => find(name).title)
+    if (pair.length) line.append(filled(times.compared, { one: pair[0], two: pair[1] }))
+  })
+  place.replaceChildren(chart, line)
+  show()
+  let last = place.clientWidth
+  new ResizeObserver(() => { if (place.clientWidth !== last) { last = place.clientWidth; show() } }).observe(place)
+  return pair => { compared = pair; ring() }
+}
+
 mountWithFile("atlas", FILE, (place, rows) => {
   const find = name => rows.find(row => row.name === name)
   const state = {}
+  let ring = null
   for (const name of Object.keys(FIRST)) state[name] = find(asked().get(name)) ? asked().get(name) : FIRST[name]
   const told = teller()
   const cards = element("div", "", { className: "mh-atlas-cards" })
@@ -178,6 +285,7 @@ mountWithFile("atlas", FILE, (place, rows) => {
     const items = found.map(([name, said]) => element("li", [element("b", words.labels[name]), punctuation.colon, said]))
     list.replaceChildren(...(items.length ? items : [element("li", words.same)]))
     told.tell(found.map(([name, said]) => words.labels[name] + punctuation.colon + said).join(" "))
+    ring?.([state.one, state.two])
   }
   const made = Object.keys(FIRST).map(name => chooser(name, rows, state, show))
   const selects = Object.fromEntries(Object.keys(FIRST).map((name, i) => [name, made[i][1]]))
@@ -186,5 +294,7 @@ mountWithFile("atlas", FILE, (place, rows) => {
     element("a", "CSV", { href: SHEET.href, download: "" })], { className: "mh-atlas-small" })
   place.replaceChildren(element("div", [...made.map(([label]) => label), swap], { className: "mh-fields" }),
     cards, element("p", element("b", words.title)), list, files, told.place)
+  // The older choice makes room.
+  ring = timeline(rows, name => { if (name !== state.one && name !== state.two) show({ one: state.two, two: name }) })
   show()
 })

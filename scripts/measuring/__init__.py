@@ -10,7 +10,8 @@
 - `kernels`: attention without layers around it: SDPA, FlexAttention, caches, packed texts.
 - `processes`: one layer or one text on several processes.
 - `wild`: what the doctor says of the attention in public libraries; `wild_models` builds them.
-- `configurations`: what classes of transformers have and keep, for the atlas of models.
+- `configurations`: what classes of transformers have and keep, for the atlas of models; `dates`:
+  what pages say of when they were first published.
 - `clock`: how long calls take on a CPU or a GPU, and which kernels they run.
 - `filing`: where a measurement goes; `machine`: what is noted of the machine.
 """

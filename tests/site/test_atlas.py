@@ -256,6 +256,14 @@ def test_the_page_says_how_many_there_are(language):
     )
 
 
+def test_what_is_turned_is_said_where_something_is_turned():
+    """Kimi Linear's latent has 64 numbers for a position that its class never turns."""
+    assert all(row["turned"] for row in ROWS.values() if row["rotary"])
+    kimi, deepseek = ROWS["kimi-linear-48b-a3b"], ROWS["deepseek-v3"]
+    assert Said("en").positions(kimi) is None
+    assert Said("en").positions(deepseek) == "rotary, 64 numbers of a head"
+
+
 def test_a_row_by_its_class_costs_what_a_known_model_of_its_sizes_does():
     """A.X K1 has Kimi K2's attention: its cache, and the step but for the matrices."""
     axk, kimi = ROWS["a.x-k1"], known_model("kimi-k2")

@@ -277,7 +277,24 @@ def test_models_without_a_row():
     folders = {line.split(":")[0] for line in models.without_row()}
     assert not folders & {"qwen3_next", "deepseek_v32", "mistral4", "llama", "mixtral"}
     assert not folders & {"deepseek_v4", "minimax_m3_vl"}
-    assert {"olmoe", "jamba"} <= folders
+    assert {"olmoe", "jamba", "inkling2"} <= folders
     assert not folders & {"bert", "clip", "vit", "whisper"}  # no decoder of text with a cache
     assert not folders & {"t5gemma", "qwen2_5_vl", "eurobert", "csm"}  # no causal language model
     assert not folders & {"gemma2", "deepseek_v3"}  # rows of other sources, checkpoints named oddly
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "name", "its"),
+    [
+        ("inkling-2-small-mxfp8", "inkling", False),
+        ("inkling-small", "inkling", True),
+        ("inkling-276b", "inkling", True),  # a size
+        ("qwen3-8b-base", "qwen3-8b", True),
+        ("qwen3.5-8b", "qwen3", False),
+        ("minimax-m2.1", "minimax-m2", False),
+        ("phi-4-mini", "phi-4", True),
+        ("glm-5", "kimi-k2", False),
+    ],
+)
+def test_another_version_is_another_model(checkpoint, name, its):
+    assert models._begins(checkpoint, name) == its

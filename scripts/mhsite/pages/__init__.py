@@ -16,7 +16,8 @@
 - `running`: the keys that run cells in the page, and the files of Python that they load.
 - `model_parts`: the language model that a page loads; `from_npm`: files of npm's packages.
 - `your_turn`: the reader's own cell of a task, before its solution.
-- `atlas`: what is drawn of each model, and the table of those that have a row by their class.
+- `atlas`: what is drawn of each model, and the table of those that have a row by their class;
+  `timeline`: when they were first published, and of which kind they are.
 - `calculator`: its form, and the known models for its script.
 - `notices`: how the stories ran here; `release`: which state of the project a site is.
 """

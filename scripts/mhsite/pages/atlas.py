@@ -16,7 +16,7 @@ from typing import Any
 
 from mhattn.costs import ModelSizes, known_accelerator, known_model
 from mhsite import words
-from mhsite.pages import known_models
+from mhsite.pages import known_models, timeline
 from mhsite.pages.measured import table_markdown
 from mhsite.stories.source import DOCS, SourceError
 
@@ -26,8 +26,8 @@ LIBRARY = "https://github.com/huggingface/transformers/blob/v5.23.0/src/transfor
 LONG = 32_768  # tokens of the text for which caches and steps are counted
 TWO = 2  # bytes of a number
 COLUMNS = 8  # of the table of classes
-CARD = ["name", "title", "year", "parameters", "active", "width", "layers"]
-CARD += ["token", "long", "step", "experts", "per_token", "order", "source"]
+CARD = ["name", "title", "year", "date", "lane", "parameters", "active", "width", "layers"]
+CARD += ["token", "long", "step", "experts", "per_token", "order", "source", "dated"]
 
 
 def chosen() -> dict[str, dict[str, Any]]:
@@ -42,11 +42,20 @@ def found() -> list[dict[str, Any]]:
 
 @cache
 def rows() -> list[dict[str, Any]]:
-    """All models that the atlas draws, newest first; of one year, known models first."""
+    """All models that the atlas draws, newest first; those with a year only end their year."""
     known = [_known(known_model(name), int(y)) for name, y in known_models.released().items()]
     classes = [_class(row, chosen()[row["type"]]) for row in found()]
     decoders = [row for row in known if row is not None]
-    return sorted([*decoders, *classes], key=lambda row: -row["year"])  # keeps the order of equals
+    dates = timeline.dates()
+    rows = [_dated(row, *dates.get(row["name"], ("", ""))) for row in [*decoders, *classes]]
+    # sorted keeps the order of equals
+    return sorted(rows, key=lambda row: row["date"] or str(row["year"]), reverse=True)
+
+
+def _dated(row: dict[str, Any], date: str, source: str) -> dict[str, Any]:
+    """The row with its date, if a page says it, and its place in the timeline."""
+    year = int(date[:4]) if date else row["year"]
+    return row | {"year": year, "date": date, "dated": source, "lane": timeline.lane(row["kinds"])}
 
 
 def files() -> dict[str, str]:
@@ -71,7 +80,7 @@ def _known(model: ModelSizes, year: int) -> dict[str, Any] | None:
     step = None
     if active and not ends:
         step = model.serving(LONG, known_accelerator("h100")).step_flops
-    mlp, latent = model.mlp, model.latent
+    mlp = model.mlp
     return {
         "name": model.name,
         "title": model.title,
@@ -90,13 +99,19 @@ def _known(model: ModelSizes, year: int) -> dict[str, Any] | None:
         "bare": model.layers_without_rope or 0,
         "learned": ends,
         "turned": bool(model.rope_base),
-        "rotary": model.rotary_dim or (latent.qk_rope_head_dim if latent else 0),
+        "rotary": _turned(model),
         "order": "",
         "kinds": [_known_kind(model, kind) for kind in model.layer_kinds],
         "token": model.kv_cache_bytes_per_token(),
         "long": None if ends else model.kv_cache_bytes(LONG),
         "step": step,
     }
+
+
+def _turned(model: ModelSizes) -> int:
+    """Numbers of a head that are turned, if not all; Kimi Linear has the part and turns nothing."""
+    part = model.latent.qk_rope_head_dim if model.latent else 0
+    return (model.rotary_dim or part) if model.rope_base else 0
 
 
 def _known_kind(model: ModelSizes, kind: Any) -> dict[str, Any]:

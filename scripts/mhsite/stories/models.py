@@ -14,6 +14,7 @@ from mhsite.stories.source import SourceError, of_file
 READERS = ("gguf", "tokenizers")  # the packages that read them
 NAMED = re.compile(r'\bdata_file\(\s*"models/([\w.-]+)"')
 LANGUAGE = ("vocab_size: int = ", "num_attention_heads: int = ", "num_key_value_heads: int")
+VERSION = re.compile(r"[-.]?\d[\d.]*(?![\d.bm])")  # behind a name; 7b or 270m are sizes
 SIZE = re.compile(r"-e?\d[\d.]*[bm]\b.*")  # of a row's name, and what follows it
 
 file_hash = of_file(files.file_hash)
@@ -44,8 +45,8 @@ def without_row() -> list[str]:
 
     A language model is what transformers loads as one that continues a text, with keys and values
     that it may keep. A row is a model's if it cites the file of its configuration, if the
-    checkpoint that this file names begins with the row's name, or if the folder has that name,
-    but for the size.
+    checkpoint that this file names begins with the row's name, and no other version's number
+    follows, or if the folder has that name, but for the size.
     """
     rows = [known_model(name) for name in known_models()]
     cited = {source for row in rows for source in (row.source, *row.more_sources)}
@@ -63,10 +64,16 @@ def without_row() -> list[str]:
         if not (
             path.parent.name.replace("_", "") in families
             or any(source.endswith(f"/{path.parent.name}/{path.name}") for source in cited)
-            or any(name.startswith(row.name) for row in rows)
+            or any(_begins(name, row.name) for row in rows)
         ):
             found.append(f"{path.parent.name}: {checkpoint[1]}")
     return found
+
+
+def _begins(checkpoint: str, name: str) -> bool:
+    """Whether a checkpoint is of the model with this name: Inkling-2-Small isn't of Inkling."""
+    rest = checkpoint.removeprefix(name)
+    return rest != checkpoint and not VERSION.match(rest)
 
 
 def _causal() -> set[str]:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from measuring.claims import Verdict, of_story
 from measuring.claims.positions import *  # noqa: F403
+from measuring.claims.recall import *  # noqa: F403
 from mhattn import attention_weights, causal_mask, window_mask
 from mhattn.costs import known_model, known_models
 from mhattn.variants import latent_attention

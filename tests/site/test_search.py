@@ -121,7 +121,10 @@ def test_answering_sections_can_be_seen_without_a_click(open_page, site, languag
 @each_language
 def test_a_heading_without_a_text_answers_nothing(site, language):
     found = indexed(site, language)
-    assert all(each["text"] for each in found if "#" in each["location"])
+    headings = [each for each in found if "#" in each["location"]]
+    names = [each for each in headings if each["location"].startswith("reference/")]
+    assert all(each["text"] for each in headings if each not in names)
+    assert any("#mhattn.costs." in each["location"] for each in names)  # in both languages
 
 
 def test_what_is_missing_is_shown_as_it_was_typed(search_field):

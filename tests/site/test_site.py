@@ -445,7 +445,7 @@ def cells(site, language, page):
     """For each section of a page, what the buttons of its cells copy."""
 
     def copied(cell):
-        return cell.get("data-copy", cell.code.text).rstrip("\n")
+        return cell.get("data-copy", cell.get("data-before", "") + cell.code.text).rstrip("\n")
 
     found = html(site, language, page).select("section.language-python")
     return [[copied(pre) for pre in section.select("pre:has(> code)")] for section in found]

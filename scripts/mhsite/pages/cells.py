@@ -112,11 +112,12 @@ def _cell(cell: Cell, language: str = "en", grid: str = "") -> str:
 
 def _code(code: str, runs: str = "") -> str:
     """A block of Python; the copy button takes its text, or the attribute if it runs otherwise."""
-    attribute = ""
-    if runs not in ("", code):
-        text = escape(runs.rstrip("\n"), quote=True).replace("\n", "&#10;")
-        attribute = f' data-copy="{text}"'
-    return f"<pre{attribute}><code>{_highlighted(code.rstrip())}</code></pre>"
+    shown, attribute = code.rstrip(), ""
+    if (taken := runs.rstrip("\n")) not in ("", code.rstrip("\n")):
+        name = "before" if taken.endswith(shown) else "copy"  # mostly imports: the rest is below
+        text = taken.removesuffix(shown) if name == "before" else taken
+        attribute = f' data-{name}="{escape(text, quote=True)}"'.replace("\n", "&#10;")
+    return f"<pre{attribute}><code>{_highlighted(shown)}</code></pre>"
 
 
 @cache

@@ -60,6 +60,11 @@ after = event_priority(-100)(with_mkdocs.keep_paths)
 on_files = CombinedEvent(before, after)
 
 
+def on_env(env, config, files):
+    # Chinese in data for search engines, as it is: "\\u4e00" would take twice the bytes.
+    env.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": True}
+
+
 def on_page_content(html, page, config, files):
     source = read(DOCS / config.theme["language"] / page.file.src_uri)
     if source.is_notebook:
@@ -79,7 +84,7 @@ def on_post_page(output, page, config):
 def on_post_build(config):
     if State.command == "serve" or "one_by_one" in config.extra:
         return
-    build.finish(config.theme["language"], Path(config.site_dir))
+    build.finish(config.theme["language"], Path(config.site_dir), config.site_url)
     if config.theme["language"] != "en":
         return
     if with_mkdocs.has_no_warning(State.chinese):

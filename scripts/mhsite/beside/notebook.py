@@ -191,19 +191,19 @@ def script(page: Page, home: str) -> str:
 def _pieces(page: Page, home: str) -> Iterator[str | Code | Turn]:
     """The page's prose as Markdown that every notebook program reads, and its code between."""
     prose = ""
-    for piece in _Plain(page, home).pieces(page.blocks):
+    for piece in Plain(page, home).pieces(page.blocks):
         if isinstance(piece, str):
             prose += piece
             continue
-        if cleaned := _clean(prose):
+        if cleaned := clean(prose):
             yield cleaned
         yield piece
         prose = ""
-    if cleaned := _clean(prose):
+    if cleaned := clean(prose):
         yield cleaned
 
 
-def _clean(prose: str) -> str:
+def clean(prose: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", ATTRIBUTES.sub("", prose)).strip()
 
 
@@ -239,7 +239,7 @@ def _braced(tex: str, start: int) -> str:
     raise SourceError(f"{tex} has a brace without an end")
 
 
-class _Plain:
+class Plain:
     """A page's blocks in plain Markdown, with whole addresses."""
 
     def __init__(self, page: Page, home: str):
@@ -259,7 +259,7 @@ class _Plain:
                 figure = block.value.split("figures/")[-1]
                 if self.comes_next(figure, blocks[number + 1 :]):
                     waiting[figure] = []
-                elif figure not in self.given:
+                elif not self.has_come(figure):
                     yield f"![{block.title}]({self.home}figures/{figure})\n\n"
                 continue
             if block.kind == "block" and block.line in self.turns:
@@ -282,6 +282,10 @@ class _Plain:
         inner = [block] if block.kind == "include" else Page(block.blocks).walk()
         return any(results.drawn(b.section) == figure for b in inner if b.kind == "include")
 
+    def has_come(self, figure: str) -> bool:
+        """Has its code drawn it already?"""
+        return figure in self.given
+
     def written(self, block: Block, folded: bool, own: str) -> Iterator[str | Code]:
         if block.kind == "include":
             yield Code(block.section, folded, own)
@@ -301,7 +305,7 @@ class _Plain:
                 f"- [{trap.plain_title}]({self.address(trap.target)})\n" for trap in traps
             )
         elif block.kind == "table":
-            text = tables.table(block, self.page.language, lambda file: self.home + file)
+            text = tables.table(block, self.page.language, self.from_root)
             yield with_spans(text, self.span) + "\n"
         elif block.kind == "cards":
             names = [name for _, found in chapters.listed(block, self.page) for name in found]
@@ -342,6 +346,13 @@ class _Plain:
         if span.kind == "link" and not re.match("https?:", span.value):
             return f"]({self.address(span.value)})"
         return span.text
+
+    def from_root(self, file: str) -> str:
+        """The address of a file of the site, or of a page in its language's folder."""
+        name, hash_, anchor = file.partition("#")
+        if not name.endswith(".md"):
+            return self.home + file
+        return self.home + Page((), self.page.folder / name).url + hash_ + anchor
 
     def address(self, target: str) -> str:
         """The address on the site of what a link names as a page."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from markdown import Markdown
 
 from mhsite import words
-from mhsite.beside import notebook, search, sharing
+from mhsite.beside import as_markdown, notebook, search, sharing
 from mhsite.pages import (
     atlas,
     calculator,
@@ -108,6 +108,7 @@ def shared_files(language: str, home: str, *, whole_fonts: bool = False) -> File
     for name, font in formulas.fonts(whole=whole_fonts).items():
         found[f"assets/katex/fonts/{name}"] = font
     found |= moved(language, home) | sharing.feed(language, home)
+    found["llms.txt"] = as_markdown.contents(language, home)
     if language == LANGUAGES[0]:
         urls = [f"{home}{part}sitemap.xml" for part in ("", "zh/")]
         found["robots.txt"] = "".join(f"Sitemap: {url}\n" for url in urls)
@@ -163,10 +164,17 @@ def _title_at(address: str, language: str) -> str:
     return search.words(page.headings[0].title, language) if page else address
 
 
-def finish(language: str, site: Path) -> None:
-    """Let a language's pages be found."""
+def finish(language: str, site: Path, home: str) -> None:
+    """Let a language's pages be found, and be read as Markdown."""
     pages = [read(DOCS / language / path) for path in page_paths(language)]
     search.write((each for page in pages for each in search.documents(page)), site / "search")
+    write_markdown(language, site, home)
+
+
+def write_markdown(language: str, site: Path, home: str) -> None:
+    """Behind the engines, which would take it for pages that they have to render."""
+    for name, text in as_markdown.files(language, home).items():
+        (site / name).write_text(text, encoding="utf-8")
 
 
 def slim(path: Path) -> str:

@@ -15,7 +15,7 @@ from mkdocs.commands import build as mkdocs
 from mkdocs.structure.files import File, get_files, set_exclusions
 from mkdocs.structure.nav import get_navigation
 
-from mhsite.beside import search
+from mhsite.beside import as_markdown, search
 from mhsite.engines import build, with_mkdocs
 from mhsite.pages.page import Page, page_paths
 
@@ -88,6 +88,8 @@ class Renderer:
 
     def _note(self, page: Page) -> bool:
         self.documents[page.name] = search.documents(page)
+        markdown = as_markdown.text(page, self.config.site_url)
+        Path(self.config.site_dir, page.url, "index.md").write_text(markdown, encoding="utf-8")
         return True
 
     def index(self) -> None:

@@ -28,7 +28,9 @@ def build_site(site: Path) -> None:
     with TemporaryDirectory(prefix="mhattn-") as folder:
         for language in LANGUAGES:
             built = build_language(language, Path(folder, language))
-            shutil.copytree(built, draft if language == "en" else draft / language)
+            below = "" if language == "en" else f"{language}/"
+            shutil.copytree(built, draft / below)
+            build.write_markdown(language, draft / below, settings()["site_url"] + below)
     publish.replace(site, draft)
 
 

@@ -24,6 +24,17 @@ def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
         yield f"#{member.path}", member.name, about(member) if said else ""
 
 
+def documented(name: str) -> Iterator[tuple[str, str]]:
+    """A module's docstring, under no name; then each member's, under its signature."""
+    module = _module(cells.module_of(name))
+    yield "", module.docstring.value if module.docstring else ""
+    for member in members(module):
+        signature = member.path
+        if member.is_function:
+            signature = member.signature(return_type=True).replace(member.name, member.path, 1)
+        yield signature, member.docstring.value
+
+
 @of_file
 def _module(path: Path) -> griffe.Module:
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)

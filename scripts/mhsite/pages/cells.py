@@ -147,6 +147,7 @@ def _look(kind: _TokenType) -> str:
     return next((look for of, look in LOOKS.items() if kind in of), "")
 
 
+@cache
 def _with_short_docstrings(code: str) -> str:
     """The first line of each is enough: the reference has the rest."""
 

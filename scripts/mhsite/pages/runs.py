@@ -9,6 +9,7 @@ import ast
 import json
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from mhsite import words
@@ -101,13 +102,18 @@ def _told(name: str, run: dict) -> str:
 
 def _argument(story: str, name: str) -> str:
     """What the function calls its argument: a seed, or a part of the work."""
-    functions = [n for n in ast.walk(ast.parse(text(story))) if isinstance(n, ast.FunctionDef)]
-    named = [n.args.args[0].arg for n in functions if n.name == name and n.args.args]
+    named = [argument for of, argument in _first_arguments(text(story)) if of == name]
     kinds = words.of("en", "runs.several")
     if not named or named[-1] not in kinds:
         why = f"the first argument of {name} must be called {' or '.join(kinds)}"
         raise SourceError(why, STORIES / f"{story}.pycon")
     return named[-1]
+
+
+@cache
+def _first_arguments(code: str) -> list[tuple[str, str]]:
+    functions = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.FunctionDef))
+    return [(node.name, node.args.args[0].arg) for node in functions if node.args.args]
 
 
 def markdown(asked: str, language: str, url: Callable[[str], str]) -> str:

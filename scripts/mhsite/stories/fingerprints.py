@@ -102,6 +102,21 @@ def needed(text: str, name: str, on_gpu: bool = True, seeds: bool = False) -> Se
 def fingerprint(text: str, name: str, on_gpu: bool = False, seeds: bool = False) -> str:
     """The hash of the code that a name of this text needs, here and in modules of this project."""
     package = keys.package()
+    scripts = {path: path.stat().st_mtime_ns for path in SCRIPTS.glob("*/*.py")}
+    state = id(package), scripts, dict(MOVED), dict(AS_FILED)
+    if _hashes.get("of") != state:  # something has changed
+        _hashes.clear()
+        _hashes["of"], _hashes["kept"] = state, package
+    asked = text, name, on_gpu, seeds
+    if asked not in _hashes:
+        _hashes[asked] = _hash(text, name, on_gpu, seeds, package)
+    return _hashes[asked]
+
+
+_hashes: dict = {}  # each is asked for by a page, its notebook and its Markdown, in both languages
+
+
+def _hash(text: str, name: str, on_gpu: bool, seeds: bool, package: keys.Package) -> str:
     parts: dict[tuple[str, str], str] = {}
     _follow(needed(text, name, on_gpu, seeds), "", package, parts, on_gpu)
     as_filed = {(MOVED.get(module, module), what): code for (module, what), code in parts.items()}

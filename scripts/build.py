@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from mhsite.beside import offline
+from mhsite.beside import books, offline
 from mhsite.stories import child_processes
 from mhsite.stories.source import ROOT
 
@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--site-dir", type=Path, default=ROOT / "site", help="where the site goes")
     parser.add_argument("--engine", choices=["mkdocs", "zensical"], default="mkdocs")
     parser.add_argument("--offline", metavar="ZIP", type=Path, help="also as a zip, for a folder")
+    parser.add_argument("--books", metavar="FOLDER", type=Path, help="also as EPUB and PDF")
     options = parser.parse_args()
     check(parser, options)
     site_dir = options.site_dir.absolute()  # of the caller's folder: what is started is in ROOT
@@ -37,6 +38,8 @@ def main() -> int:
     failed = failed or child_processes.run(site, cwd=ROOT, env=environment)
     if options.offline and not failed:
         offline.write(site_dir, options.offline)
+    if options.books and not failed:
+        books.write(site_dir, options.books)
     return failed
 
 
@@ -46,10 +49,12 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
         parser.error(f"--jobs must be at least 1, got {options.jobs}")
     if options.site_dir.exists() and not options.site_dir.is_dir():
         parser.error(f"--site-dir: {options.site_dir} is no folder")
+    if options.engine == "zensical" and (options.offline or options.books):
+        parser.error("--offline and --books take what MkDocs builds")
+    if options.books and options.books.exists() and not options.books.is_dir():
+        parser.error(f"--books must name a folder, and {options.books} is a file")
     if not options.offline:
         return
-    if options.engine == "zensical":
-        parser.error("--offline takes what MkDocs builds")
     if not options.offline.absolute().parent.is_dir():
         parser.error(f"--offline: there is no folder {options.offline.absolute().parent}")
     if options.offline.is_dir():

@@ -71,6 +71,8 @@ def on_page_content(html, page, config, files):
         html = with_mkdocs.lab(html, page, config)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
     page.meta |= {"description": build.description(source), "changed": release.changed(source)}
+    if any(block.value == "widget atlas" for block in source.walk()):
+        page.meta["dataset"] = "data/atlas"  # of which there is a sheet and a JSON
     page.update_date = page.meta["changed"] or page.update_date  # for the sitemap
     page.meta["hide"] = chapters.hidden(page.file.src_uri)
     return html

@@ -34,6 +34,26 @@ def test_each_page_has_a_description_in_both_languages():
 
 
 @each_language
+def test_the_table_of_models_is_known_as_a_dataset(site, root_url, language):
+    soups = {page: html(site, language, page) for page in PAGES}
+    found = {
+        page: [json.loads(tag.string) for tag in soup.select("script[type='application/ld+json']")]
+        for page, soup in soups.items()
+    }
+    sets = {page: about[1:] for page, about in found.items() if len(about) > 1}
+    assert list(sets) == ["known-models.md"]
+    (about,) = sets["known-models.md"]
+    assert (about["@type"], about["description"]) == (
+        "Dataset",
+        DESCRIPTIONS["known-models.md"][language],
+    )
+    offered = [each["contentUrl"] for each in about["distribution"]]
+    folder = root_url + address(language, "index.md")
+    assert offered == [f"{folder}data/atlas.{kind}" for kind in ("csv", "json")]
+    assert all((site / url.removeprefix(root_url)).is_file() for url in offered)
+
+
+@each_language
 def test_no_two_descriptions_are_alike_and_none_is_cut(language):
     said = [each[language] for each in DESCRIPTIONS.values()]
     assert len({text[:45] for text in said}) == len(said)

@@ -361,5 +361,7 @@ class Plain:
         page = self.page
         if file:
             name = posixpath.normpath(posixpath.join(posixpath.dirname(page.name), file))
+            if not name.endswith(".md"):  # a file that the build makes
+                return self.home + name
             page = Page((), page.folder / name)
         return self.home + page.url + mark + asked + hash_ + anchor

@@ -1,7 +1,7 @@
 """The site's search in Node, on an index made from the pages as they stand: no site is built.
 
-    python tests/site/asked.py              # how often each list of queries finds its answer
-    python tests/site/asked.py en "a query" # what is found
+python tests/site/asked.py              # how often each list of queries finds its answer
+python tests/site/asked.py en "a query" # what is found
 """
 
 import json
@@ -25,7 +25,9 @@ ASKED = tomllib.loads((HERE / "asked.toml").read_text(encoding="utf-8"))
 @cache
 def indexed(language):
     """All that the search of a language finds."""
-    return [d for page in page_paths(language) for d in search.documents(read(DOCS / language / page))]
+    return [
+        d for page in page_paths(language) for d in search.documents(read(DOCS / language / page))
+    ]
 
 
 def ask(language: str, queries: Iterable[str]) -> dict[str, list[list[str]]]:
@@ -34,13 +36,25 @@ def ask(language: str, queries: Iterable[str]) -> dict[str, list[list[str]]]:
     with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
         json.dump(indexed(language), file)
         file.flush()
-        command = [shutil.which("node"), HERE / "asked.mjs", DOCS / "assets" / "search.js", file.name]
-        done = subprocess.run(command, input=json.dumps(queries), capture_output=True, text=True, encoding="utf-8", check=True)  # noqa: E501
+        command = [
+            shutil.which("node"),
+            HERE / "asked.mjs",
+            DOCS / "assets" / "search.js",
+            file.name,
+        ]
+        done = subprocess.run(
+            command,
+            input=json.dumps(queries),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=True,
+        )
     return dict(zip(queries, json.loads(done.stdout), strict=True))
 
 
 def places(found: list[list[str]], answers: list[str]) -> tuple[int, int]:
-    """At which page the answer can be clicked, and which is the first page with one: from 1, or 99."""
+    """The first page where an answer can be clicked, and the first that has one: from 1, or 99."""
     wanted = {name.partition("#")[0] + "/" + "".join(name.partition("#")[1:]) for name in answers}
     pages = {name.partition("#")[0] for name in wanted}
     link = next((n for n, links in enumerate(found, 1) if wanted & {*links}), 99)
@@ -51,7 +65,9 @@ def places(found: list[list[str]], answers: list[str]) -> tuple[int, int]:
 def measured(language: str, asked: dict[str, dict]) -> dict[str, tuple[int, int]]:
     """The places of each query that the site answers."""
     answered = {query: each["answers"] for query, each in asked.items() if each["answers"]}
-    return {query: places(found, answered[query]) for query, found in ask(language, answered).items()}
+    return {
+        query: places(found, answered[query]) for query, found in ask(language, answered).items()
+    }
 
 
 def shares(found: Iterable[tuple[int, int]]) -> dict[str, float]:
@@ -79,7 +95,12 @@ if __name__ == "__main__":
     for language in LANGUAGES:
         for name, some in zip(("first half", "second half"), halves(ASKED[language]), strict=True):
             found = measured(language, some)
-            print(language, name, len(found), {key: f"{share:.0f} %" for key, share in shares(found.values()).items()})  # noqa: E501
+            print(
+                language,
+                name,
+                len(found),
+                {key: f"{share:.0f} %" for key, share in shares(found.values()).items()},
+            )
             if "-v" in sys.argv and (name[0] == "f" or "-vv" in sys.argv):
                 for query, (link, page) in found.items():
                     if link > 1:

@@ -54,7 +54,7 @@ function parts(word) {
   return known.get(word)
 }
 
-const plain = text => text.normalize("NFKC").replace(/[\u2010-\u2015\u2212]/g, "-")
+const plain = text => text.normalize("NFKC").replace(/[\u2010-\u2015\u2212]/g, "-").replace(/(?<=\d),(?=\d{3}(?!\d))/g, "")
 
 /** The words of a text without those that say nothing; all of them, if none is left. */
 function telling(text) {

@@ -42,6 +42,15 @@ const ALIKE = 0.5 // how surely one stands for the other
 /** Pairs of neighbouring signs, or the only sign. */
 const pairs = run => (run.length < 2 ? [run] : [...run].slice(1).map((sign, i) => [...run][i] + sign))
 
+const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter("zh", { granularity: "word" })
+
+/** The pairs of neighbouring signs of which one ends a word and the other begins the next: they say little. */
+function between(run) {
+  const ends = segmenter ? [...segmenter.segment(run)].map(({ index }) => index).slice(1) : []
+  const inside = new Set(pairs(run).filter((_, i) => !ends.includes(i + 1)))
+  return new Set(ends.map(end => run.slice(end - 1, end + 1)).filter(pair => !inside.has(pair)))
+}
+
 const known = new Map() // how words were read
 
 /** What the index knows a word by: its parts, the whole first, if it has several; pairs of Chinese signs. */
@@ -220,11 +229,11 @@ class Index {
     const words = new Map(), unknown = []
     for (const word of telling(query)) {
       const [whole, ...others] = HAN.test(word) ? [] : parts(word)
-      const known = this.postings.has(whole)
+      const known = this.postings.has(whole), loose = HAN.test(word) ? between(word) : new Set()
       for (const part of parts(word)) {
         if (others.length && part === whole && !known) continue
         const meant = this.meant(part)
-        const says = others.length && known && part !== whole ? 0.3 : WEAK.has(part) ? 0.35 : HAN.test(part) && WEAK_HAN.test(part) ? 0.25 : 1
+        const says = others.length && known && part !== whole ? 0.3 : WEAK.has(part) ? 0.35 : HAN.test(part) && WEAK_HAN.test(part) ? 0.25 : loose.has(part) ? 0.5 : 1
         const rarity = says * Math.max(...[...meant].map(([each, sure]) => sure * this.rarity(each)))
         const typed = HAN.test(word) || others.length ? part : word // what is missing is shown as it was written
         if (meant.size) words.set(part, { word: part, typed, meant, rarity: HAN.test(part) ? Math.min(rarity, 5) : rarity })

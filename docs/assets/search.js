@@ -15,16 +15,41 @@ const stem = word => {
 
 // What says nothing of the subject, nor what is compared with what.
 const EMPTY = new Set(
-  "a about actually all always am an and any are as at be because been being between both but by can cannot compare compared comparison could did difference differences do does doing done each for from get gets getting give go had has have help here how i if in into is isn't it its just me meaning much my no not now of on or other our out set should show so some still such than that the their them then there these they this those through to too under up use used uses using versus very via vs want was way we well were what whats when where whether which while who why will with work works would you your".split(" "),
+  "a about actually again all always am an and any anyone are aren't arent as at be because been being between both but by can can't cannot cant compare compared comparison could did didn't didnt difference differences do does doesn't doesnt doing don't done dont each even ever exactly for from get gets getting give go goes had happen happened happens has have he help her here him how i i'm i've if im in instead into intuition intuitively is isn't isnt it its ive just let lets maybe me meaning mine much my no not now of on only or other our ours out people per please put quite rather really said say says seem seems set she should show simply so some someone still such tell than that that's the their theirs them then there there's these they this those through to too tried try trying under understand up us use used uses using versus very via vs want was way we well went were what whats when where whether which while who whom whose why will with won't wont work works would wouldn't yet you your yours".split(" "),
 )
 const WEAK = new Set(
-  "attention best choose correct different example explain explained explanation find good know long look make mean means model models need needed needs one really right same thing wrong".split(" ").map(stem),
+  "actually after attention basic before best better case choose correct different example explain explained explanation few find good into know less long look lot make many mean means model models more most need needed needs new normal one problem question really reason right same simple thing way without worse wrong".split(" ").map(stem),
 )
-const EMPTY_HAN = /怎么理解|如何理解|通俗解释|为什么|为何|什么样|什么|怎么样|怎么办|怎么|怎样|如何|哪些|哪个|哪里|哪种|可不可以|可以|是不是|是否|有没有|能不能|区别|不同点|差别|相比于|相比|对比|之间|还是|到底|究竟|请问|一下|这个|那个|没有|需要|应该|多少|多大|合适|通俗/g
-const WEAK_HAN = /[的了吗呢是和与跟及或有要在把被个让会能行从对都也不设用为上下到一之以]/
+const EMPTY_HAN = /一般来说|明明|为啥|能否|会不会|要不要|想看看|我想|看看|看起来|真的|时候|究竟是|一般|三个|几个|怎么理解|如何理解|通俗解释|为什么|为何|什么样|什么|怎么样|怎么办|怎么|怎样|如何|哪些|哪个|哪里|哪种|可不可以|可以|是不是|是否|有没有|能不能|区别|不同点|差别|相比于|相比|对比|之间|还是|到底|究竟|请问|一下|这个|那个|没有|需要|应该|多少|多大|合适|通俗/g
+const WEAK_HAN = /[很却来就还吧啊么它我的了吗呢是和与跟及或有要在把被个让会能行从对都也不设用为上下到一之以]/
+
+// What readers call the same, in either language; of Chinese words, those of two signs or one.
+const SAME = new Map()
+for (const group of
+  `pack concatenate; generate decode generation decoding; prune remove drop delete; machine gpu device; crash error raise;
+  past beyond extrapolate longer; leak cheat; score logit; repeat duplicate; hide mask; slow speed fast; worse bad; sharp focus;
+  gpu vram memory; map pattern; text sequence sentence; cost price; vector embedding; reuse share;
+  点乘 点积; 加法 加性; 坍缩 塌缩 塌陷 坍塌 崩塌; 词元 token 令牌; 填充 padding pad; 掩码 mask 遮罩 掩膜; 缓存 cache; 显存 内存;
+  翻倍 加倍; 冗余 相似 相像 重复; 剪枝 剪掉 去掉; 汇聚 汇点; 屏蔽 遮住 遮挡; 变慢 速度 加速 更快; 报错 错误 出错; 多卡 多机;
+  梯度 gradient; 反向 backward; 窗口 window; 位置 position; 残差 residual; 嵌入 embedding; 权重 weight; 查询 query;
+  解码 生成 推理; 并行 parallel; 注意 attention; 热图 热力; 批 batch; 头 head; 归一 softmax; 序列 长度 文本; 模型 网络;
+  乱码 胡言; 顺序 次序; 打乱 交换`.split(";")) {
+  const words = group.match(WORDS).map(word => (HAN.test(word) ? word : stem(word)))
+  for (const word of words) SAME.set(word, new Set([...(SAME.get(word) ?? []), ...words]))
+}
+const ALIKE = 0.5 // how surely one stands for the other
 
 /** Pairs of neighbouring signs, or the only sign. */
 const pairs = run => (run.length < 2 ? [run] : [...run].slice(1).map((sign, i) => [...run][i] + sign))
+
+const segmenter = globalThis.Intl?.Segmenter && new Intl.Segmenter("zh", { granularity: "word" })
+
+/** The pairs of neighbouring signs of which one ends a word and the other begins the next: they say little. */
+function between(run) {
+  const ends = segmenter ? [...segmenter.segment(run)].map(({ index }) => index).slice(1) : []
+  const inside = new Set(pairs(run).filter((_, i) => !ends.includes(i + 1)))
+  return new Set(ends.map(end => run.slice(end - 1, end + 1)).filter(pair => !inside.has(pair)))
+}
 
 const known = new Map() // how words were read
 
@@ -38,7 +63,13 @@ function parts(word) {
   return known.get(word)
 }
 
-const plain = text => text.normalize("NFKC").replace(/[\u2010-\u2015\u2212]/g, "-")
+const plain = text => text.normalize("NFKC").replace(/[\u2010-\u2015\u2212]/g, "-").replace(/(?<=\d),(?=\d{3}(?!\d))/g, "")
+
+/** The words of a text without those that say nothing; all of them, if none is left. */
+function telling(text) {
+  const words = [...plain(text).replace(EMPTY_HAN, " ").matchAll(WORDS)].map(([word]) => word).filter(word => !EMPTY.has(lower(word)))
+  return words.length ? words : [...plain(text).matchAll(WORDS)].map(([word]) => word)
+}
 
 /** All that the index knows a text by. */
 function read(text) {
@@ -57,7 +88,7 @@ const short = title => title.split(/[:：（(]/)[0]
 const signs = text => lower(plain(text)).replace(/[^\p{L}\p{N}]/gu, "")
 
 /** A name without the single signs that it is written in. */
-const pieces = text => [...new Set([...plain(text).matchAll(WORDS)].flatMap(([word]) => parts(word)))]
+const pieces = text => [...new Set(telling(text).flatMap(parts))]
 
 let setup, loading, index
 let newest = 0
@@ -117,6 +148,13 @@ class Index {
 
   /** What a word of the query may stand for, and how surely: nothing if no page has it. */
   meant(word) {
+    const found = this.written(word)
+    for (const other of SAME.get(word) ?? []) if (this.postings.has(other) && !(found.get(other) > ALIKE)) found.set(other, ALIKE)
+    return found
+  }
+
+  /** The same, without what is called otherwise. */
+  written(word) {
     const found = new Map()
     if (this.postings.has(word)) found.set(word, 1)
     if (HAN.test(word)) {
@@ -180,31 +218,30 @@ class Index {
         if (same) both += same.rarity * same.meant.get(each)
       }
       if (!both) continue
-      const share = Math.min(1, both / own) ** 2 * Math.min(1, both / all)
+      const share = Math.min(1, both / own) ** 2.3 * Math.min(1, both / all)
       best = Math.max(best, share * weight)
     }
-    return 1.2 * all * best
+    return all * best
   }
 
   /** The words of a query, what each may mean and how much it says, and those that no page has. */
   asked(query) {
-    const typed = [...plain(query).replace(EMPTY_HAN, " ").matchAll(WORDS)].map(([word]) => word)
-    const telling = typed.filter(word => !EMPTY.has(lower(word)))
     const words = new Map(), unknown = []
-    for (const word of telling.length ? telling : [...plain(query).matchAll(WORDS)].map(([word]) => word)) {
+    for (const word of telling(query)) {
       const [whole, ...others] = HAN.test(word) ? [] : parts(word)
-      const known = this.postings.has(whole)
+      const known = this.postings.has(whole), loose = HAN.test(word) ? between(word) : new Set()
       for (const part of parts(word)) {
         if (others.length && part === whole && !known) continue
         const meant = this.meant(part)
-        const says = others.length && known && part !== whole ? 0.3 : WEAK.has(part) ? 0.35 : HAN.test(part) && WEAK_HAN.test(part) ? 0.25 : 1
+        const says = others.length && known && part !== whole ? 0.3 : WEAK.has(part) ? 0.35 : HAN.test(part) && WEAK_HAN.test(part) ? 0.25 : loose.has(part) ? 0.5 : 1
         const rarity = says * Math.max(...[...meant].map(([each, sure]) => sure * this.rarity(each)))
         const typed = HAN.test(word) || others.length ? part : word // what is missing is shown as it was written
         if (meant.size) words.set(part, { word: part, typed, meant, rarity: HAN.test(part) ? Math.min(rarity, 5) : rarity })
         else unknown.push(typed)
       }
     }
-    const long = [...words.values()].filter(({ word }) => !/^[a-z0-9]$/.test(word)) // a letter says little
+    const letters = [...words.keys()].filter(word => /^[a-z]$/.test(word)) // one says little, but "q k v"
+    const long = [...words.values()].filter(({ word }) => !(letters.length > 1 ? /^[0-9]$/ : /^[a-z0-9]$/).test(word))
     return { words: long.length ? long : [...words.values()], unknown }
   }
 
@@ -225,9 +262,9 @@ class Index {
       const head = this.heads.get(page)
       if (!found.some(({ number }) => number === head)) found.push({ number: head, score: 0, parts: [] })
       // Material shows what scores no less than the first of its page, and folds the others away.
-      const sections = found.filter(({ number }) => number !== head), first = found[0].score
+      const sections = found.filter(({ number }) => number !== head), first = found[0].score, best = sections[0]?.score
       for (const [n, hit] of sections.entries())
-        hit.score = n < (place ? 1 : 3) && hit.score > sections[0].score / 3 ? first : Math.min(hit.score, 0.999 * first)
+        hit.score = n < (place ? 1 : 3) && hit.score > best / 5 ? first : Math.min(hit.score, 0.999 * first)
       return found.slice(0, 8).concat(found.slice(8).filter(({ number }) => number === head))
         .map(hit => this.shown(hit, words, unknown))
     })

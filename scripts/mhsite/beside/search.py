@@ -19,6 +19,7 @@ from mhsite.pages.page import Block, Page, Span, keys, parse, question_ids, with
 
 PART = 200_000  # characters of the index in one file
 BEHIND = ("reference/", "glossary/")  # the chapters
+END = "#now"  # says what the page has taught
 LISTS = ("bibliography/",)  # what they list stands on other pages, or is cited there
 MARKUP = re.compile(
     r"\{ [.:#][^}]*\}"  # attributes
@@ -64,7 +65,7 @@ def parts(found: Iterable[dict]) -> Iterator[list[str]]:
 
 def documents(page: Page) -> list[dict]:
     """What a search finds on a page: its headings, and the functions and classes below them."""
-    boost = {"boost": 0.2} if page.url.startswith(BEHIND) else {}
+    behind = page.url.startswith(BEHIND)
     called = names(page)
     entries = _entries(page)
     if page.url in LISTS:
@@ -72,7 +73,7 @@ def documents(page: Page) -> list[dict]:
     return [
         {"location": page.url + location, "title": cut(" ".join(title.split())), "text": cut(text)}
         | ({"tags": called[location]} if location in called else {})
-        | boost
+        | ({"boost": 0.2} if behind else {"boost": 0.4} if location == END else {})
         for location, title, text in entries
         # A heading above others answers nothing; the reference is searched by names alone.
         if text.strip() or not location or page.name.startswith("reference/")

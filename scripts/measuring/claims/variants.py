@@ -58,6 +58,25 @@ def everything_kept_is_worse_than_a_window(seed: int) -> Verdict:
     return Verdict(bool((every > window).all()), numbers)
 
 
+def emptying_the_first_token_costs_more_than_hiding_it(seed: int) -> Verdict:
+    """Six texts, each of two halves of the novel's pieces: the first token's part in them."""
+    story = of_story("attention-sinks", "sinks")
+    model, pieces = story.loaded()
+    draw = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(6):
+        one, two, three = pieces[torch.randperm(16, generator=draw)[:3]]
+        start = int(torch.randint(10, 100, (1,), generator=draw))
+        piece = torch.cat([one[start:], two[:start]])
+        loss, _ = story.run(model, piece)
+        tests = story.tried(model, piece, three, 0, loss)
+        tests.append(story.tried(model, piece, three, 48, loss)[1])
+        found.append(torch.stack(tests))
+    hidden, emptied, swapped, ordinary = torch.stack(found).mean(dim=0).tolist()
+    numbers = {"hidden": hidden, "emptied": emptied, "swapped": swapped, "ordinary": ordinary}
+    return Verdict(emptied > hidden + 0.1 and abs(swapped) < 1e-3, numbers)
+
+
 def trained_with_a_window_needs_no_sink(seed: int) -> Verdict:
     """Five models trained with a window of ten and their twins trained without it."""
     story = with_another_chain("attention-sinks", "windowed", seed)
@@ -155,6 +174,30 @@ def only_sharp_heads_leave_keys_out(seed: int) -> Verdict:
     numbers |= {"chance": sharp[3].item()}
     few = sharp[0] < 10 and sharp[1] < 10 and sharp[3] > 5 * sharp[1]
     return Verdict(bool(few and flat[0] > 50), numbers)
+
+
+def untrained_blocks_need_the_first(seed: int) -> Verdict:
+    """Four new pieces of the novel: what few blocks lose, with the first one kept and without."""
+    story = of_story("sparse-by-content", "untrained")
+    model, tokens = story.loaded()
+    draw = torch.Generator().manual_seed(seed)
+    starts = torch.randint(len(tokens) - 257, (4,), generator=draw).tolist()
+    ways = {
+        "means": story.few_blocks(True, False),
+        "first": story.few_blocks(True, True),
+        "last": story.few_blocks(False, False),
+        "last_first": story.few_blocks(False, True),
+        "two": story.few_blocks(True, False, k=2),
+        "two_first": story.few_blocks(True, True, k=2),
+    }
+    more = dict.fromkeys(ways, 0.0)
+    for start in starts:
+        piece = tokens[start : start + 257]
+        whole = story.losses(model, piece, story.attention).mean()
+        for name, way in ways.items():
+            more[name] += (story.losses(model, piece, way).mean() - whole).item() / len(starts)
+    fewer = more["first"] < more["means"] / 2 and more["last_first"] < more["last"] / 2
+    return Verdict(fewer and more["two_first"] > more["two"] - 0.15, more)
 
 
 def a_score_for_a_block_hides_a_needle(seed: int) -> Verdict:

@@ -1,6 +1,6 @@
 """The site's search in Node, on an index made from the pages as they stand: no site is built.
 
-PYTHONPATH=.:scripts python tests/site/asked.py: how often queries find their answers (-v: which not).
+PYTHONPATH=.:scripts python tests/site/asked.py: how often queries find their answers.
 PYTHONPATH=.:scripts python tests/site/asked.py en "a query": what is found.
 """
 

@@ -1,7 +1,7 @@
 """The site's search in Node, on an index made from the pages as they stand: no site is built.
 
-python tests/site/asked.py              # how often each list of queries finds its answer
-python tests/site/asked.py en "a query" # what is found
+PYTHONPATH=.:scripts python tests/site/asked.py: how often queries find their answers.
+PYTHONPATH=.:scripts python tests/site/asked.py en "a query": what is found.
 """
 
 import json
@@ -93,15 +93,11 @@ if __name__ == "__main__":
             print(query, *map(" ".join, found[:6]), sep="\n  ")
         sys.exit()
     for language in LANGUAGES:
-        for name, some in zip(("first half", "second half"), halves(ASKED[language]), strict=True):
+        first, second = halves(ASKED[language])
+        lists = {"first half": first, "second half": second, "fresh": ASKED["fresh"][language]}
+        for name, some in lists.items():
             found = measured(language, some)
-            print(
-                language,
-                name,
-                len(found),
-                {key: f"{share:.0f} %" for key, share in shares(found.values()).items()},
-            )
-            if "-v" in sys.argv and (name[0] == "f" or "-vv" in sys.argv):
-                for query, (link, page) in found.items():
-                    if link > 1:
-                        print("  ", link, page, query)
+            print(language, name, len(found), shares(found.values()))
+            for query, (link, page) in found.items() if "-v" in sys.argv else ():
+                if link > 1:
+                    print(f"  link {link}, page {page}: {query}")

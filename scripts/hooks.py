@@ -69,6 +69,8 @@ def on_page_content(html, page, config, files):
     source = read(DOCS / config.theme["language"] / page.file.src_uri)
     if source.is_notebook:
         html = with_mkdocs.lab(html, page, config)
+    if config.theme["language"] == "zh":
+        html = with_mkdocs.with_breaks(html)
     page.meta["search"] = {"exclude": True}  # by the theme: we write the index
     page.meta |= {"description": build.description(source), "changed": release.changed(source)}
     if any(block.value == "widget atlas" for block in source.walk()):

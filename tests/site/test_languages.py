@@ -55,6 +55,7 @@ SAID = {  # an expression that does not occur: what is said
     "键头(?![和，]一个值头)": "键值头",
     "回路|孪生|做事者|尖锐": "电路，配对提示词，行动者，集中",
     "## 问答": "问题",
+    "会交谈的头|优胜者|得分": "talking-heads 注意力，选出来的，分数",
 }
 DATA = (page.DOCS / "data" / f"{name}.toml" for name in ("descriptions", "glossary"))
 PAGES = sorted((page.DOCS / "zh").rglob("*.md"))
@@ -76,7 +77,7 @@ def test_another_word_is_seen():
     planted = """碰巧 一行数 融合算子 分数和混合 尺寸 q 的模，入门部分
 /// details | 上图的代码
 测试：| 陷阱：编写 `f` 93.3 %\n## 你学会了什么
-增量规则，每个键头，孪生\n## 问答"""
+增量规则，每个键头，孪生\n## 问答\n会交谈的头"""
     assert unsaid(planted) == list(SAID.values())
     assert unsaid('msgid "碰巧"\nmsgstr "碰巧答对"\n"7 %"\n', ".po") == ["7%"]
     assert unsaid('also_zh = ["融合算子"]\nmeaning_zh = "尺寸"', ".toml") == [SAID["尺寸"]]

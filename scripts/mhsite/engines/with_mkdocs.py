@@ -26,6 +26,8 @@ from mhsite.stories import child_processes, results
 from mhsite.stories.source import DOCS, ROOT
 
 ID = re.compile(r'\sid="([^"]+)"')
+TITLE = re.compile(r"<h1 id=.*?</h1>", re.S)
+BREAK = re.compile("(?<=[一-鿿]的)(?=[一-鿿]{3})|(?<=[一-鿿])(?=还是|就能)")
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
 
 _drafts: dict[str, TemporaryDirectory] = {}
@@ -110,6 +112,11 @@ def lighter(output: str) -> str:
     parts = VERBATIM.split(output)
     parts[::2] = [re.sub(r"\n\s+", "\n", part) for part in parts[::2]]
     return "".join(parts)
+
+
+def with_breaks(html: str) -> str:
+    """A Chinese title may break before a word that a clause begins with; styles forbid the rest."""
+    return TITLE.sub(lambda match: BREAK.sub("<wbr>", match[0]), html, count=1)
 
 
 def _tell(page: Page, made, config) -> None:

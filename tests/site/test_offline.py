@@ -316,8 +316,8 @@ def test_the_first_page_links_to_what_a_release_has(language):
     home = (DOCS / language / "index.md").read_text(encoding="utf-8")
     (name,) = re.findall(r"/releases/latest/download/([\w.-]+)\)", home)
     workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
-    assert f"build.py --offline {name}\n" in workflow
-    assert f'gh release create "$GITHUB_REF_NAME" {name} ' in workflow
+    assert f"build.py --offline {name} --books books\n" in workflow
+    assert f'gh release create "$GITHUB_REF_NAME" {name} books/* ' in workflow
 
 
 def test_what_is_no_plain_script_is_refused():

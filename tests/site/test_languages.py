@@ -55,7 +55,7 @@ SAID = {  # an expression that does not occur: what is said
     "键头(?![和，]一个值头)": "键值头",
     "回路|孪生|做事者|尖锐": "电路，配对提示词，行动者，集中",
     "## 问答": "问题",
-    "会交谈的头|优胜者|得分": "talking-heads 注意力，选出来的，分数",
+    "会交谈的头|优胜者|得分": "交谈头注意力，选出来的，分数",
 }
 DATA = (page.DOCS / "data" / f"{name}.toml" for name in ("descriptions", "glossary"))
 PAGES = sorted((page.DOCS / "zh").rglob("*.md"))

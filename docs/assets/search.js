@@ -13,29 +13,18 @@ const stem = word => {
   return (cut.length > 2 && /[a-z]$/.test(cut) ? cut : word).replace(/([b-df-hj-km-np-rtv-z])\1$/, "$1")
 }
 
-// What says nothing of the subject, nor what is compared with what.
-const EMPTY = new Set(
-  "a about actually again all always am an and any anyone are aren't arent as at be because been being between both but by can can't cannot cant compare compared comparison could did didn't didnt difference differences do does doesn't doesnt doing don't done dont each even ever exactly for from get gets getting give go goes had happen happened happens has have he help her here him how i i'm i've if im in instead into intuition intuitively is isn't isnt it its ive just let lets maybe me meaning mine much my no not now of on only or other our ours out people per please put quite rather really said say says seem seems set she should show simply so some someone still such tell than that that's the their theirs them then there there's these they this those through to too tried try trying under understand up us use used uses using versus very via vs want was way we well went were what whats when where whether which while who whom whose why will with won't wont work works would wouldn't yet you your yours".split(" "),
-)
-const WEAK = new Set(
-  "actually after attention basic before best better case choose correct different example explain explained explanation few find good into know less long look lot make many mean means model models more most need needed needs new normal one problem question really reason right same simple thing way without worse wrong".split(" ").map(stem),
-)
-const EMPTY_HAN = /一般来说|明明|为啥|能否|会不会|要不要|想看看|我想|看看|看起来|真的|时候|究竟是|一般|三个|几个|怎么理解|如何理解|通俗解释|为什么|为何|什么样|什么|怎么样|怎么办|怎么|怎样|如何|哪些|哪个|哪里|哪种|可不可以|可以|是不是|是否|有没有|能不能|区别|不同点|差别|相比于|相比|对比|之间|还是|到底|究竟|请问|一下|这个|那个|没有|需要|应该|多少|多大|合适|通俗/g
-const WEAK_HAN = /[很却来就还吧啊么它我的了吗呢是和与跟及或有要在把被个让会能行从对都也不设用为上下到一之以]/
-
-// What readers call the same, in either language; of Chinese words, those of two signs or one.
+// What says nothing of the subject or little, and what readers call the same: docs/data/search.toml, beside the index.
 const SAME = new Map()
-for (const group of
-  `pack concatenate; generate decode generation decoding; prune remove drop delete; machine gpu device; crash error raise;
-  past beyond extrapolate longer; leak cheat; score logit; repeat duplicate; hide mask; slow speed fast; worse bad; sharp focus;
-  gpu vram memory; map pattern; text sequence sentence; cost price; vector embedding; reuse share;
-  点乘 点积; 加法 加性; 坍缩 塌缩 塌陷 坍塌 崩塌; 词元 token 令牌; 填充 padding pad; 掩码 mask 遮罩 掩膜; 缓存 cache; 显存 内存;
-  翻倍 加倍; 冗余 相似 相像 重复; 剪枝 剪掉 去掉; 汇聚 汇点; 屏蔽 遮住 遮挡; 变慢 速度 加速 更快; 报错 错误 出错; 多卡 多机;
-  梯度 gradient; 反向 backward; 窗口 window; 位置 position; 残差 residual; 嵌入 embedding; 权重 weight; 查询 query;
-  解码 生成 推理; 并行 parallel; 注意 attention; 热图 热力; 批 batch; 头 head; 归一 softmax; 序列 长度 文本; 模型 网络;
-  乱码 胡言; 顺序 次序; 打乱 交换`.split(";")) {
-  const words = group.match(WORDS).map(word => (HAN.test(word) ? word : stem(word)))
-  for (const word of words) SAME.set(word, new Set([...(SAME.get(word) ?? []), ...words]))
+let EMPTY, WEAK, EMPTY_HAN, WEAK_HAN
+function learn({ empty, weak, empty_han, weak_han, same }) {
+  EMPTY = new Set(empty)
+  WEAK = new Set(weak.map(stem))
+  EMPTY_HAN = RegExp(empty_han.join("|"), "g")
+  WEAK_HAN = RegExp(`[${weak_han}]`)
+  for (const group of same) {
+    const words = group.match(WORDS).map(word => (HAN.test(word) ? word : stem(word)))
+    for (const word of words) SAME.set(word, new Set([...(SAME.get(word) ?? []), ...words]))
+  }
 }
 const ALIKE = 0.5 // how surely one stands for the other
 
@@ -316,11 +305,12 @@ function excerpt(text, words, length = 150) {
 }
 
 async function load() {
-  const parts = await Promise.all(setup.config.parts.map(async part => {
+  const [words, ...parts] = await Promise.all(["words.json", ...setup.config.parts].map(async part => {
     const answer = await fetch(new URL(`../../../search/${part}`, location.href))
     if (!answer.ok) throw Error(answer.statusText)
     return answer.json()
   }))
+  learn(words)
   index = new Index(parts.flat())
 }
 

@@ -4,9 +4,10 @@ import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 import { runInThisContext } from "node:vm"
 
-const [script, ...parts] = process.argv.slice(2)
+const [script, words, ...parts] = process.argv.slice(2)
 globalThis.addEventListener = () => {}
-const Index = runInThisContext(`${readFileSync(script, "utf-8")}\n;Index`)
+const [Index, learn] = runInThisContext(`${readFileSync(script, "utf-8")}\n;[Index, learn]`)
+learn(JSON.parse(words))
 const index = new Index(parts.flatMap(part => JSON.parse(readFileSync(part, "utf-8"))))
 
 const seen = found => found.filter(each => !each.location.includes("#") || each.score >= found[0].score)

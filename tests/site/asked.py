@@ -40,6 +40,7 @@ def ask(language: str, queries: Iterable[str]) -> dict[str, list[list[str]]]:
             shutil.which("node"),
             HERE / "asked.mjs",
             DOCS / "assets" / "search.js",
+            search.lists_of_words(),
             file.name,
         ]
         done = subprocess.run(

@@ -17,7 +17,7 @@ SCRIPTS = {path: path.read_text(encoding="utf-8") for path in (DOCS / "assets").
 OWN = re.compile(r'\bconst (\w+) = wordsOf\("([\w-]+)"\)')
 SHARED = {"punctuation": "punctuation", "words": "sentence"}
 # Chinese that is no word of the interface: what readers type.
-TYPED = {"calculator.js", "search.js"}
+TYPED = {"calculator.js"}
 
 
 def leaves(table, name=""):

@@ -23,7 +23,7 @@ HOSTED = re.compile(
     r"|assets/(run-(worker|kernels)\.js|pyodide-.*|page-\w+\.tar\.bz2|smollm/.*)"
     r"|assets/smollm-(worker|model|edit|file|tokens)\.js"
 )  # of use to a host alone
-FETCHED = re.compile(r"data/(?!measured/|runs/)|search/part-")
+FETCHED = re.compile(r"data/(?!measured/|runs/)|search/(part-|words)")
 MODULE = re.compile(r'<script type="module" src="([./]*assets/)([\w-]+\.js)"></script>')
 LINK = re.compile(r'(?:(?<=\shref=")|(?<=content="0; url=))(?P<path>[^":?#]+)(?=["?#])')
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./([\w-]+\.js)";?$', re.M)
@@ -108,7 +108,7 @@ def script(name: str, code: str) -> str:
 def fetched(path: Path) -> str:
     """A file as a script that hands it over; a part of the search index says where files lie."""
     content = path.read_bytes()
-    if path.parent.name == "search":
+    if path.name.startswith("part-"):
         entries = json.loads(content)
         for entry in entries:
             where, hash_, anchor = entry["location"].partition("#")

@@ -16,6 +16,8 @@ from pathlib import Path
 from mhsite.pages import bibliography, fragments, glossary, tables
 from mhsite.pages.api import api
 from mhsite.pages.page import Block, Page, Span, keys, parse, question_ids, with_spans
+from mhsite.pages.settings import toml
+from mhsite.stories.source import DOCS
 
 PART = 200_000  # characters of the index in one file
 BEHIND = ("reference/", "glossary/")  # the chapters
@@ -49,6 +51,14 @@ def write(found: Iterable[dict], folder: Path) -> None:
         made["config"]["parts"].append(name)
         (folder / name).write_text(f"[{','.join(part)}]", encoding="utf-8")
     index.write_text(json.dumps(made), encoding="utf-8")
+    (folder / "words.json").write_text(lists_of_words(), encoding="utf-8")
+
+
+def lists_of_words() -> str:
+    """What docs/assets/search.js knows of words."""
+    found = dict(toml(DOCS / "data" / "search.toml"))
+    split = {name: found[name].split() for name in ("empty", "weak", "empty_han")}
+    return json.dumps(found | split, ensure_ascii=False, separators=(",", ":"))
 
 
 def parts(found: Iterable[dict]) -> Iterator[list[str]]:

@@ -26,6 +26,7 @@ from mhsite.pages import (
     runs,
 )
 from mhsite.pages.page import Page, page_paths, read
+from mhsite.pages.settings import settings
 from mhsite.stories import results
 from mhsite.stories.source import DOCS, LANGUAGES
 
@@ -33,6 +34,8 @@ COMMENT = {
     ".css": r"(?s)/\*.*?\*/",
     ".js": r"(?m)^\s*(//.*|/\*\*((?!\*/)(?s:.))*\*/)\n",  # on lines of its own
 }
+RULE = re.compile(r"(?P<selectors>[^{}@]+)\{(?P<says>[^{}]*)\}")
+COLOUR = re.compile(r"data-md-color-(?:primary|accent)=([\w-]+)")
 # An old link to a section leads to where that section is now.
 TO_SECTION = """<script>
 location.replace((document.getElementById(location.hash.slice(1)) || document.links[0]).href)
@@ -169,6 +172,24 @@ def finish(language: str, site: Path, home: str) -> None:
     pages = [read(DOCS / language / path) for path in page_paths(language)]
     search.write((each for page in pages for each in search.documents(page)), site / "search")
     write_markdown(language, site, home)
+    for path in site.glob("assets/stylesheets/palette.*.css"):
+        path.write_text(with_our_colours(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def with_our_colours(sheet: str) -> str:
+    """Material's sheet of colours without the rules of those that the site doesn't have."""
+    palette = settings()["theme"]["palette"]
+    ours = {each[name] for each in palette for name in ("primary", "accent")}
+
+    def rule(match: re.Match) -> str:
+        selectors = [
+            selector
+            for selector in match["selectors"].split(",")
+            if ours.issuperset(COLOUR.findall(selector))
+        ]
+        return f"{','.join(selectors)}{{{match['says']}}}" if selectors else ""
+
+    return RULE.sub(rule, sheet)
 
 
 def write_markdown(language: str, site: Path, home: str) -> None:
@@ -180,4 +201,6 @@ def write_markdown(language: str, site: Path, home: str) -> None:
 def slim(path: Path) -> str:
     """A style sheet or script without comments and blank lines; a sheet has no indentation."""
     text = re.sub(COMMENT[path.suffix], "", path.read_text(encoding="utf-8"))
-    return re.sub(r"\n\s*\n" if path.suffix == ".js" else r"\n\s*", "\n", text).lstrip()
+    if path.suffix == ".js":
+        return re.sub(r"\n\s*\n", "\n", text).lstrip()
+    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\n\s*", "\n", text)).lstrip()

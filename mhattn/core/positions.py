@@ -242,18 +242,16 @@ class Rotary(Position):
         """
         check.floats("x", x)
         check.last_axis("x", x, "head_dim", self.head_dim)
-        cos, sin = self._cos_and_sin(x, start, positions)  # (L, D / 2) or (B, 1, L, D / 2)
-        first, second = x.to(cos.dtype).chunk(2, dim=-1)  # (B, H, L, D / 2)
-        turned = (
-            torch.addcmul(first * cos, second, sin, value=-1),
-            torch.addcmul(second * cos, first, sin),
-        )
-        return torch.cat(turned, dim=-1).to(x.dtype)  # (B, H, L, D)
+        cos, sin = self._cos_and_sin(x, start, positions)  # (L, D) or (B, 1, L, D)
+        wide = x if x.dtype == cos.dtype else x.to(cos.dtype)
+        across = wide.roll(self.head_dim // 2, -1)  # the other feature of each pair
+        turned = torch.addcmul(wide * cos, across, sin)  # (B, H, L, D)
+        return turned if turned.dtype == x.dtype else turned.to(x.dtype)
 
     def _cos_and_sin(
         self, x: Tensor, start: int, positions: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Of the angle of each pair of features."""
+        """Of the angle of each feature; the sine of the first half with a minus."""
         end, wide = start + x.shape[-2], torch.promote_types(x.dtype, torch.float32)
         if positions is not None:
             check.positions(positions, x)
@@ -265,10 +263,9 @@ class Rotary(Position):
         ):
             positions = torch.arange(start, end, device=x.device)
         else:
-            return self.table.cos[start:end], self.table.sin[start:end]
+            return self.table.rows(start, end)
         angles = angles_at(positions, self.steps, wide)
-        angles = angles[:, None] if angles.ndim == 3 else angles
-        return angles.cos(), angles.sin()
+        return for_both_halves(angles[:, None] if angles.ndim == 3 else angles)
 
     def extra_repr(self) -> str:
         names = [f"head_dim={self.head_dim}", f"base={self.base}"]
@@ -283,7 +280,7 @@ step(Rotary.rotate, "turn {}")
 
 
 class RotaryTable:
-    """Cosines and sines of the first positions, ``(KEPT, D / 2)`` each, in float32.
+    """Cosines and sines of the first positions, ``(KEPT, D)`` each, in float32.
 
     Layers with the same frequencies on the same device hold the same one, and so do their copies.
     It is no buffer: neither a dtype nor an empty memory reaches it.
@@ -293,7 +290,14 @@ class RotaryTable:
         self.made_of = frequencies, device
         places = torch.arange(KEPT, device="cpu")
         angles = angles_at(places, steps_of(frequencies), torch.float64)
-        self.cos, self.sin = (x.to(device, torch.float32) for x in (angles.cos(), angles.sin()))
+        self.cos, self.sin = (x.to(device, torch.float32) for x in for_both_halves(angles))
+        self.last = 0, KEPT, self.cos, self.sin
+
+    def rows(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines of these positions; the last ones are asked for by each layer."""
+        if self.last[:2] != (start, end):
+            self.last = start, end, self.cos[start:end], self.sin[start:end]
+        return self.last[2:]
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self
@@ -335,6 +339,12 @@ def checked(frequencies: Any, head_dim: int) -> Tensor:
     if not ((wide >= 0) & (wide < math.pi)).all():
         raise ValueError(f"frequencies must be from 0 to less than pi, got {wide.tolist()}")
     return wide
+
+
+def for_both_halves(angles: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines for each feature, ``(..., D)``, and sines for the other of its pair."""
+    cos, sin = angles.cos(), angles.sin()  # (..., D / 2)
+    return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
 
 def angles_at(positions: Tensor, steps: Tensor, dtype: torch.dtype) -> Tensor:

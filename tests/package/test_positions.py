@@ -382,7 +382,7 @@ def test_all_layers_share_one_table():
     layers += [copy.deepcopy(layers[0]), pickle.loads(pickle.dumps(layers[0]))]
     layers += [Rotary(128, frequencies=rotary_frequencies(128, base)), layers[1].bfloat16()]
     made = tables() - before
-    assert made == 2 * 4096 * 64 * 4, "a cosine and a sine in float32 for each pair"
+    assert made == 2 * 4096 * 128 * 4, "a cosine and a sine in float32 for each feature"
     assert sum(x.nbytes for rotary in layers for x in rotary.buffers()) < made / 100
     x = torch.randn(2, 3, 5, 128)
     assert all(rotary.rotate(x, 7).equal(layers[0].rotate(x, 7)) for rotary in layers)

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import itertools
 import json
 import math
 import subprocess
@@ -21,6 +22,7 @@ from mhsite.pages.page import page_paths, read, skeleton
 from mhsite.stories import as_filed, fingerprints, keys
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT, STORIES, SourceError
 
+from mhattn.core import positions
 from mhattn.models import load_gguf
 
 STALE = {
@@ -230,6 +232,24 @@ def test_what_was_written_anew_returns_the_same_to_the_last_bit(trained):
     assert torch.equal(chance, chance_then)
     assert list(weights) == list(weights_then)
     assert all(torch.equal(weights[name], weights_then[name]) for name in weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("head_dim", [2, 6, 22, 64])
+def test_positions_are_turned_as_before_to_the_last_bit(head_dim, dtype):
+    """Outputs and gradients, from the table, beyond it, and at positions that are given."""
+    now, then = (kind.Rotary(head_dim, 543.0) for kind in (positions, as_filed))
+    for length, start in itertools.product((1, 3, 37), (0, 7, positions.KEPT - 1, 70_001)):
+        x = torch.randn(2, 3, length, head_dim).to(dtype).requires_grad_()
+        places = torch.randint(0, 9000, (2, length))
+        for asked in ({"start": start}, {"positions": places}):
+            turned, turned_then = now.rotate(x, **asked), then.rotate(x, **asked)
+            probe = torch.randn_like(turned)
+            (slope,) = torch.autograd.grad(turned, x, probe)
+            (slope_then,) = torch.autograd.grad(turned_then, x, probe)
+            assert turned.dtype == dtype
+            assert turned.equal(turned_then)
+            assert slope.equal(slope_then)
 
 
 # Filed runs

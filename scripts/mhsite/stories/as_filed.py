@@ -4,11 +4,24 @@ Each returns the same as today's, to the last bit, which a test compares. So a r
 today's is as good as it was: by `fingerprints.AS_FILED` the text of these counts in its place.
 """
 
+from collections.abc import Callable
 from os import PathLike
+from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
+from mhattn.core import checks as check
+from mhattn.core.frequencies import rotary_frequencies
+from mhattn.core.positions import (
+    KEPT,
+    Position,
+    angles_at,
+    checked,
+    steps_of,
+)
 from mhattn.models.language_model import KNOWN, NAMES, LanguageModel, halves_apart, tokenizer_of
 
 
@@ -66,3 +79,108 @@ def load_gguf(path: str | PathLike[str]) -> tuple[LanguageModel, "Tokenizer"]:
         state[".".join(ours)] = rows
     model.load_state_dict(state, assign=True)
     return model.requires_grad_(False), tokenizer_of(about)
+
+
+class Rotary(Position):
+    """Turn each pair of features by an angle that grows with the position."""
+
+    steps: Tensor
+
+    def __init__(
+        self,
+        head_dim: int,
+        base: float = 10_000.0,
+        *,
+        frequencies: Tensor | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        super().__init__()
+        from_base = rotary_frequencies(head_dim, base)
+        self.head_dim = head_dim
+        self.base = base
+        self.frequencies = from_base if frequencies is None else checked(frequencies, head_dim)
+        steps = torch.empty(head_dim // 2, dtype=torch.int64, device=device)
+        self.register_buffer("steps", steps, persistent=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Compute the angles from one position to the next anew."""
+        self.steps.copy_(steps_of(self.frequencies))
+        self.table = shared_table(self.frequencies, self.steps.device)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Take the table of the device that the layer goes to."""
+        module: Any = super()
+        module._apply(fn, recurse)
+        self.table = shared_table(self.frequencies, self.steps.device)
+        return self
+
+    def rotate(self, x: Tensor, start: int = 0, *, positions: Tensor | None = None) -> Tensor:
+        """Turn queries or keys."""
+        check.floats("x", x)
+        check.last_axis("x", x, "head_dim", self.head_dim)
+        cos, sin = self._cos_and_sin(x, start, positions)  # (L, D / 2) or (B, 1, L, D / 2)
+        first, second = x.to(cos.dtype).chunk(2, dim=-1)  # (B, H, L, D / 2)
+        turned = (
+            torch.addcmul(first * cos, second, sin, value=-1),
+            torch.addcmul(second * cos, first, sin),
+        )
+        return torch.cat(turned, dim=-1).to(x.dtype)  # (B, H, L, D)
+
+    def _cos_and_sin(
+        self, x: Tensor, start: int, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Of the angle of each pair of features."""
+        end, wide = start + x.shape[-2], torch.promote_types(x.dtype, torch.float32)
+        if positions is not None:
+            check.positions(positions, x)
+        elif (
+            torch.compiler.is_compiling()
+            or wide == torch.float64
+            or not 0 <= start <= end <= KEPT
+            or self.table.cos.device != x.device
+        ):
+            positions = torch.arange(start, end, device=x.device)
+        else:
+            return self.table.cos[start:end], self.table.sin[start:end]
+        angles = angles_at(positions, self.steps, wide)
+        angles = angles[:, None] if angles.ndim == 3 else angles
+        return angles.cos(), angles.sin()
+
+    def extra_repr(self) -> str:
+        names = [f"head_dim={self.head_dim}", f"base={self.base}"]
+        if not self.frequencies.equal(rotary_frequencies(self.head_dim, self.base)):
+            low, high = self.frequencies.min(), self.frequencies.max()
+            names[1] = f"frequencies from {low:.3g} to {high:.3g}"
+        return ", ".join(names)
+
+
+class RotaryTable:
+    """Cosines and sines of the first positions, ``(KEPT, D / 2)`` each, in float32."""
+
+    def __init__(self, frequencies: Tensor, device: torch.device) -> None:
+        self.made_of = frequencies, device
+        places = torch.arange(KEPT, device="cpu")
+        angles = angles_at(places, steps_of(frequencies), torch.float64)
+        self.cos, self.sin = (x.to(device, torch.float32) for x in (angles.cos(), angles.sin()))
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_table, self.made_of
+
+
+TABLES: WeakValueDictionary[tuple[Any, ...], RotaryTable] = WeakValueDictionary()
+
+
+def shared_table(frequencies: Tensor, device: torch.device) -> RotaryTable:
+    """The one that a layer has already, or a new one."""
+    if type(frequencies) is not Tensor:  # has no numbers, as in torch's FakeTensorMode
+        return RotaryTable(frequencies, device)
+    key = device, *frequencies.tolist()
+    table = TABLES.get(key)
+    if table is None:
+        with torch.inference_mode(False), torch.no_grad():
+            table = TABLES[key] = RotaryTable(frequencies, device)
+    return table

@@ -204,6 +204,9 @@ def group_as_rows(
     few = rows.shape[2] <= FEW and key.is_cpu and key.dtype == torch.float32
     if few and key.nbytes >= LARGE:
         mixed = two_products(rows, key, value, mask, scale, dropout)
+    elif query.is_cuda:
+        few = query.shape[2] <= FEW
+        mixed = rows_on_gpu(kernel, rows, key, value, mask, scale, few and dropout == 0.0)
     else:
         mixed = kernel(rows, key, value, mask)  # (B, H_kv, group * L, D)
     return mixed.reshape(query.shape)  # (B, H, L, D)
@@ -234,6 +237,33 @@ def repeated_on_gpu(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
         return key, value
     group = query.shape[1] // key.shape[1]
     return key.repeat_interleave(group, dim=1), value.repeat_interleave(group, dim=1)
+
+
+def rows_on_gpu(
+    kernel: Kernel,
+    rows: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float | None,
+    is_step: bool,
+) -> Tensor:
+    """By the kernel, but a step with heads too wide for the fast ones, as the latents of MLA.
+
+    Those go to a kernel that walks along the keys on one multiprocessor. Of two products all
+    multiprocessors have a share; the scores are in float32, as in a kernel.
+    """
+    learns = torch.is_grad_enabled() and any(x.requires_grad for x in (rows, key, value))
+    if rows.dtype not in HALF or rows.shape[-1] <= WIDEST or not is_step or learns:
+        return kernel(rows, key, value, mask)
+    scale = 1 / math.sqrt(rows.shape[-1]) if scale is None else scale
+    flat, keys = rows.flatten(0, 1), key.flatten(0, 1)  # (B * H_kv, ..., D)
+    scores = torch.bmm(flat, keys.mT, out_dtype=torch.float32) * scale
+    scores = scores.view(*rows.shape[:3], -1)  # (B, H_kv, group * L, S)
+    if mask is not None:
+        hides = mask.dtype == torch.bool
+        scores = torch.where(mask, scores, -math.inf) if hides else scores + mask
+    return scores.softmax(dim=-1).to(value.dtype) @ value
 
 
 def two_products(

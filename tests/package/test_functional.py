@@ -634,7 +634,10 @@ def test_wrong_shapes_of_heads_are_named(call, message):
         (torch.float16, 5, 256, False, False, (6, 2, 5, True)),
         (torch.float16, 7, 64, False, True, (6, 2, 7, True)),
         (torch.bfloat16, 1, 64, True, False, (2, 2, 3, False)),  # only cuDNN would take both
-        (torch.bfloat16, 1, 264, False, False, (2, 2, 3, False)),  # as the latents of MLA
+        (torch.bfloat16, 1, 264, False, False, None),  # as the latents of MLA: no kernel, products
+        (torch.float16, 4, 264, True, False, None),
+        (torch.bfloat16, 5, 264, False, False, (2, 2, 15, False)),
+        (torch.float32, 1, 264, False, False, (2, 2, 3, False)),
         (torch.bfloat16, 7, 264, False, True, (6, 6, 7, True)),
         (torch.float32, 1, 64, False, False, (2, 2, 3, False)),
         (torch.float32, 7, 64, False, True, (6, 6, 7, True)),
@@ -657,7 +660,43 @@ def test_what_a_gpu_gets_of_grouped_heads(
         hides = torch.ones(3, 1, 1, 7, dtype=torch.bool, device="cuda") if mask else None
         mixed = fused.attend_in_groups(query, key, key, mask=hides, is_causal=is_causal)
         assert mixed.shape == query.shape
-    assert seen == [expected]
+    assert seen == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("mask", [None, "hides", "bias"])
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_the_products_of_wide_heads_are_the_formula(monkeypatch, mask, scale):
+    """On the CPU, whose product of halves in float32 is that of floats."""
+    plain = torch.bmm
+    monkeypatch.setattr(
+        fused.torch, "bmm", lambda a, b, out_dtype: plain(a.to(out_dtype), b.to(out_dtype))
+    )
+    rows, key = torch.randn(3, 2, 5, 264), torch.randn(3, 2, 7, 264)
+    hides = torch.rand(3, 1, 1, 7) < 0.5
+    hides[..., 0] = True
+    mask = {"hides": hides, "bias": torch.randn(3, 1, 1, 7), None: None}[mask]
+    expected = F.scaled_dot_product_attention(rows, key, key, mask, scale=scale)
+    half = [x.bfloat16() for x in (rows, key, key)]
+    mixed = fused.rows_on_gpu(None, *half, mask, scale, is_step=True)
+    assert mixed.dtype == torch.bfloat16
+    torch.testing.assert_close(mixed.float(), expected, atol=0.05, rtol=0.05)
+    exact = F.scaled_dot_product_attention(*(x.double() for x in half), mask, scale=scale)
+    assert (mixed - exact).norm() < 2**-7 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "is_step", "learns"),
+    [
+        (torch.float32, 264, True, False),
+        (torch.float16, 256, True, False),
+        (torch.float16, 264, False, False),
+        (torch.float16, 264, True, True),
+    ],
+)
+def test_what_is_no_wide_step_keeps_its_kernel(dtype, width, is_step, learns):
+    rows = torch.zeros(1, 1, 4, width, dtype=dtype, requires_grad=learns)
+    key = rows.detach()
+    assert fused.rows_on_gpu(lambda *_: "kernel", rows, key, key, None, None, is_step) == "kernel"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

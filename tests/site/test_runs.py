@@ -239,6 +239,7 @@ def test_what_was_written_anew_returns_the_same_to_the_last_bit(trained):
 def test_positions_are_turned_as_before_to_the_last_bit(head_dim, dtype):
     """Outputs and gradients, from the table, beyond it, and at positions that are given."""
     now, then = (kind.Rotary(head_dim, 543.0) for kind in (positions, as_filed))
+    then.table = as_filed.RotaryTable(then.frequencies, then.steps.device)
     for length, start in itertools.product((1, 3, 37), (0, 7, positions.KEPT - 1, 70_001)):
         x = torch.randn(2, 3, length, head_dim).to(dtype).requires_grad_()
         places = torch.randint(0, 9000, (2, length))

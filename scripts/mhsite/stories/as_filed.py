@@ -7,7 +7,6 @@ today's is as good as it was: by `fingerprints.AS_FILED` the text of these count
 from collections.abc import Callable
 from os import PathLike
 from typing import Any, Self
-from weakref import WeakValueDictionary
 
 import torch
 from tokenizers import Tokenizer
@@ -15,11 +14,13 @@ from torch import Tensor
 
 from mhattn.core import checks as check
 from mhattn.core.frequencies import rotary_frequencies
+from mhattn.core.fused import FEW, LARGE, Kernel, two_products
 from mhattn.core.positions import (
     KEPT,
     Position,
     angles_at,
     checked,
+    shared_table,
     steps_of,
 )
 from mhattn.models.language_model import KNOWN, NAMES, LanguageModel, halves_apart, tokenizer_of
@@ -171,16 +172,22 @@ class RotaryTable:
         return shared_table, self.made_of
 
 
-TABLES: WeakValueDictionary[tuple[Any, ...], RotaryTable] = WeakValueDictionary()
-
-
-def shared_table(frequencies: Tensor, device: torch.device) -> RotaryTable:
-    """The one that a layer has already, or a new one."""
-    if type(frequencies) is not Tensor:  # has no numbers, as in torch's FakeTensorMode
-        return RotaryTable(frequencies, device)
-    key = device, *frequencies.tolist()
-    table = TABLES.get(key)
-    if table is None:
-        with torch.inference_mode(False), torch.no_grad():
-            table = TABLES[key] = RotaryTable(frequencies, device)
-    return table
+def group_as_rows(
+    kernel: Kernel,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    """The queries of a group become the rows of one product, since all of them see the same."""
+    kv_heads, group = key.shape[1], query.shape[1] // key.shape[1]
+    rows = query.unflatten(1, (kv_heads, group))  # (B, H_kv, group, L, D)
+    rows = rows.flatten(2, 3)  # (B, H_kv, group * L, D)
+    few = rows.shape[2] <= FEW and key.is_cpu and key.dtype == torch.float32
+    if few and key.nbytes >= LARGE:
+        mixed = two_products(rows, key, value, mask, scale, dropout)
+    else:
+        mixed = kernel(rows, key, value, mask)  # (B, H_kv, group * L, D)
+    return mixed.reshape(query.shape)  # (B, H, L, D)

@@ -50,6 +50,8 @@ MOVED = {
 AS_FILED = {
     ("mhattn.models.language_model", "load_gguf"): "mhsite.stories.as_filed",
     ("mhattn.core.positions", "Rotary"): "mhsite.stories.as_filed",
+    ("mhattn.core.positions", "RotaryTable"): "mhsite.stories.as_filed",
+    ("mhattn.core.fused", "group_as_rows"): "mhsite.stories.as_filed",
 }
 # How the name of a function ends that only a GPU's tensors reach. A name can be read without a GPU
 # and without running anything; a decorator would itself be part of the code and of its hash.
@@ -157,8 +159,7 @@ def _follow(
 
 def _enter(module: str, name: str, package: keys.Package, parts: dict, on_gpu: bool) -> None:
     try:
-        text = _text(AS_FILED.get((module, name), module), package)
-        statements = needed(text, name, on_gpu)
+        statements = needed(_text_as_filed(module, package), name, on_gpu)
     except KeyError:  # a module's own attribute, as __name__
         return
     _follow(statements, module, package, parts, on_gpu)
@@ -186,6 +187,23 @@ def _places(
             yield module, [address[-1]]
         else:  # the module itself: what is used are its attributes
             yield module, sorted(attribute for name, attribute in used if name == bound)
+
+
+def _text_as_filed(module: str, package: keys.Package) -> str:
+    """The text of a module, with functions as they were where today's return the same."""
+    text = _text(module, package)
+    for (where, name), filed in AS_FILED.items():
+        if where == module:
+            today, then = (_source(each, name) for each in (text, _text(filed, package)))
+            text = text.replace(today, then)
+    return text
+
+
+@KEPT
+def _source(text: str, name: str) -> str:
+    """The lines of the function or class of this name."""
+    (node,) = (n for n in _parsed(text).body if isinstance(n, DEFINES) and name in _bound(n))
+    return ast.get_source_segment(text, node) or ""
 
 
 def _text(module: str, package: keys.Package) -> str:

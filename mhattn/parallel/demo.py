@@ -7,6 +7,7 @@ On GPUs, one for each process, it ends in ``… -m mhattn.parallel.demo cuda``.
 
 import argparse
 import os
+import re
 import sys
 
 import torch
@@ -83,6 +84,13 @@ def device_asked() -> str:
     return device
 
 
+def reason_of(error: Exception) -> str:
+    """What became of a rank. One whose partner has died is no culprit: torchrun names the first."""
+    if isinstance(error, dist.DistError) or re.search("gloo|nccl", str(error), re.I):
+        return f"lost another rank, which torchrun names below as the root cause: {error}"
+    return f"failed: {error}"
+
+
 def main() -> None:
     """Join the group that torchrun prepares, show everything, leave."""
     device = device_asked()
@@ -92,7 +100,7 @@ def main() -> None:
         everything()
     except Exception as error:
         # torchrun prints one rank's traceback: each says its own reason first.
-        print(f"rank {dist.get_rank()} failed: {error}", file=sys.stderr, flush=True)
+        print(f"rank {dist.get_rank()} {reason_of(error)}", file=sys.stderr, flush=True)
         raise
     dist.destroy_process_group()
 

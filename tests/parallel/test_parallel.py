@@ -5,6 +5,7 @@ numbers of processes do, and how they fail, is in ``pytest -m slow``.
 """
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -176,6 +177,43 @@ def test_the_demo_runs_under_torchrun():
         "split keys, forward": 2 * 24 * (1 + 8 + 1) * 4,
         "all-to-all, forward": (31 * 3 * 24 + 61 * 12) * 2 * 8 * 4,  # out, and back to all
     }
+
+
+@several_processes
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signal")
+def test_under_torchrun_the_first_that_died_is_named_and_no_survivor_is():
+    """A rank kills itself in the middle; the others lose it, and say so."""
+    code = """
+import os, sys, torch.distributed as dist
+from mhattn.parallel import demo
+def everything():
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), 9)
+    dist.barrier()
+demo.everything = everything
+demo.main()
+"""
+    command = "torch.distributed.run --standalone --nproc-per-node 3 --no-python"
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), sys.executable, "-c", code],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=300,
+    )
+    assert done.returncode != 0
+    cause = done.stderr.partition("Root Cause (first observed failure):")[2]
+    assert re.search(r"rank +: 1 ", cause), done.stderr
+    said = re.findall(r"^rank (\d) (failed|lost another rank)", done.stderr, re.M)
+    assert said, "the others ended without a word"
+    assert {how for rank, how in said if rank != "1"} == {"lost another rank"}
+
+
+def test_what_became_of_a_rank_is_its_own_reason_or_another_ranks_death():
+    own, lost = ValueError("num_heads"), RuntimeError("[gloo/transport/tcp/pair.cc:547] Read error")
+    assert demo.reason_of(own) == "failed: num_heads"
+    assert demo.reason_of(lost).startswith("lost another rank, which torchrun names below")
+    assert demo.reason_of(dist.DistBackendError("x")).startswith("lost another rank")
 
 
 @pytest.mark.parametrize(

@@ -732,6 +732,106 @@ def test_reader_drags_through_the_birth_of_a_head(open_page, language):
     assert sum(text in cells for text in data["writes"]) >= 5
 
 
+# Which kernel takes a call.
+
+COLUMNS = {  # of the table in docs/data, by the name that the widget asks for
+    "mask": "mask",
+    "bias gradient": "biasGradient",
+    "window": "window",
+    "cap": "cap",
+    "sink": "sink",
+    "groups": "groups",
+    "size of V": "sizeOfV",
+    "backward": "backward",
+    "lengths": "packed",
+    "lse": "lse",
+}
+
+
+def kernels():
+    """By kernel: the entry of each property, as the table in docs/data has it."""
+    found = {}
+    lines = (DOCS / "data" / "texts" / "kernels.tsv").read_text(encoding="utf-8").splitlines()
+    for line in lines[1:]:
+        kernel, name, entry, *_ = line.split("\t")
+        found.setdefault(kernel, {})[name] = entry
+    return found
+
+
+def runs_on(said, capability):
+    """Whether a kernel of which the table says this runs on a GPU of this capability, in tenths."""
+    if said in ("✓", "Triton"):
+        return True
+    spans = []
+    for part in said.replace(" ", "").split(","):
+        low, _, high = part.partition("–")
+        tenths = [
+            int(end.replace(".x", ".0").rstrip("+").replace(".", "")) for end in (low, high or low)
+        ]
+        open_end = 999 if part.endswith("+") else tenths[1] + (9 if part.endswith(".x") else 0)
+        spans.append((tenths[0], open_end))
+    return any(low <= capability <= high for low, high in spans)
+
+
+def refused(row, capability, bits, wants):
+    """What a kernel refuses of a call."""
+    learns = "backward" in wants
+    kinds = [kind.strip() for kind in row["bits"].split(",")]
+    found = {"capability"} if not runs_on(row["capability"], capability) else set()
+    if bits not in kinds and (learns or f"{bits}→" not in kinds):
+        found.add("bits")
+    for name in wants:
+        entry = row[name]
+        if entry == "–" or (entry.endswith("→") and learns):
+            found.add(COLUMNS[name])
+        elif name == "backward" and entry[0].isdigit() and not runs_on(entry, capability):
+            found.add("backward")
+    return sorted(found)
+
+
+ASK_KERNELS = """async ([module, calls]) => {
+    const { takes, rowsOf } = await import(module)
+    const cells = table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent.trim()))
+    const shown = [...document.querySelectorAll('article table.mh-output')].map(cells)
+    const rows = rowsOf(shown.filter(lines => lines[0][0] === 'MATH' && lines.length > 6))
+    return calls.map(call => Object.fromEntries(Object.entries(rows).map(
+        ([kernel, row]) => [kernel, takes(row, call).hinders.sort()])))
+}"""
+
+
+@each_language
+def test_which_kernel_takes_a_call_agrees_with_the_table(open_page, home, language):
+    table, page = kernels(), open_page(address(language, "kernels.md"))
+    wanted = [wants for n in (0, 1, 2) for wants in itertools.combinations(COLUMNS, n)]
+    grid = list(itertools.product((70, 75, 80, 86, 89, 90, 100, 120), ("16", "32", "8"), wanted))
+    calls = [
+        {"capability": tenths / 10, "bits": bits, "wants": [COLUMNS[want] for want in wants]}
+        for tenths, bits, wants in grid
+    ]
+    prefix = home + ("zh/" if language == "zh" else "")
+    answers = page.evaluate(ASK_KERNELS, [prefix + "assets/which-kernel.js", calls])
+    for asked, answer in zip(grid, answers, strict=True):
+        assert answer == {kernel: refused(row, *asked) for kernel, row in table.items()}, asked
+    assert {len(answer["FLASH"]) for answer in answers} > {0, 1, 2}
+
+
+@each_language
+def test_a_reader_asks_which_kernel_takes_a_mask_and_groups(open_page, language):
+    """As the page says below: a mask and groups leave cuDNN or the formula."""
+    page = open_page(address(language, "kernels.md"))
+    there(page, "kernels.md")
+    widget = page.locator("[data-widget=which-kernel]")
+    for name in ("mask", "groups"):
+        widget.locator(f"[name={name}]").check()
+    takers = widget.locator("tr:not(.mh-off) th[scope=row]").all_inner_texts()
+    assert [name for name in takers if name.isupper()] == ["MATH", "CUDNN"]
+    widget.locator("[name=gpu]").select_option("7.5")
+    assert widget.locator("tr:not(.mh-off) th[scope=row]").all_inner_texts() == [
+        "MATH",
+        "flex_attention",
+    ]
+
+
 # Every widget.
 
 WIDGETS = {
@@ -745,6 +845,7 @@ WIDGETS = {
     "build-and-train.md": ("birth",),
     "block.md": ("residual",),
     "online-softmax.md": ("online-softmax",),
+    "kernels.md": ("which-kernel",),
     "known-models.md": ("atlas",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
@@ -858,6 +959,10 @@ DONE = {
     "online-softmax.md": (
         "each => { type(each.querySelectorAll('fieldset input')[0], 9);"
         " each.querySelectorAll('.mh-buttons button')[1].click() }",
+        "() => [...document.querySelectorAll('[data-widget] td')].map(e => e.textContent)",
+    ),
+    "kernels.md": (
+        "each => each.querySelector('[data-widget=which-kernel] [name=groups]').click()",
         "() => [...document.querySelectorAll('[data-widget] td')].map(e => e.textContent)",
     ),
     "known-models.md": (

@@ -791,7 +791,8 @@ def refused(row, capability, bits, wants):
 
 ASK_KERNELS = """async ([module, calls]) => {
     const { takes, rowsOf } = await import(module)
-    const cells = table => [...table.tBodies[0].rows].map(row => [...row.cells].map(cell => cell.textContent.trim()))
+    const words = row => [...row.cells].map(cell => cell.textContent.trim())
+    const cells = table => [...table.tBodies[0].rows].map(words)
     const shown = [...document.querySelectorAll('article table.mh-output')].map(cells)
     const rows = rowsOf(shown.filter(lines => lines[0][0] === 'MATH' && lines.length > 6))
     return calls.map(call => Object.fromEntries(Object.entries(rows).map(
@@ -864,6 +865,7 @@ def there(page, name):
             "live-model.md": ".mh-map-top span",
             "browse-heads.md": ".mh-tokens button",
             "two-answers": "input",
+            "which-kernel": "input",
         }
         place.locator(ready.get(widget, ready.get(name, "button"))).first.wait_for()
 

@@ -73,10 +73,10 @@ mount("which-kernel", place => {
       element("th", kernel, { scope: "row" }),
       element("td", hinders.length ? `– ${hinders.map(named).join(words.comma)}` : ["✓", ...otherwise.map(([name, entry]) => `${named(name)} ${entry}`)].join(" ")),
     ], { className: hinders.length ? "mh-off" : "" })
-    result.replaceChildren(element("table", [
-      element("thead", element("tr", [element("td"), element("th", filled(words.takers, { number: takers.length, all: lines.length }), { scope: "col" })])),
-      element("tbody", [...takers, ...others].map(row)),
-    ], { className: "mh-table" }))
+    result.replaceChildren(
+      element("p", filled(words.takers, { number: takers.length, all: lines.length })),
+      element("table", element("tbody", [...takers, ...others].map(row)), { className: "mh-table" }, { "aria-label": words.call }),
+    )
     tell(filled(words.told, { kernels: takers.map(line => line.kernel).join(words.comma) || words.none }))
   }
   const remember = () => keep({

@@ -392,7 +392,7 @@ def findings(kind):
 
 
 for name, off in findings(Suspect).items():
-    print(f"{name}: {off:.1f}" if off > 1e-5 else f"{name}: fine")
+    print(name, f"{off:.1f}" if off > 1e-5 else "fine")
 # --8<-- [end:findings]
 
 
@@ -468,7 +468,7 @@ reports = [examine(kind) for kind in (Suspect, Mended, Healthy)]
 for kind, report in zip((Suspect, Mended, Healthy), reports, strict=True):
     found = dict.fromkeys(each.check for each in report.findings)
     said = ", ".join(found) or "nothing"
-    print(textwrap.fill(f"{kind.__name__}: {said}", 62))
+    print(textwrap.fill(f"in {kind.__name__}: {said}", 62))
 assert not reports[0].ok
 (only,) = reports[2].findings
 assert only.check == "gradients"
@@ -489,7 +489,7 @@ steps = range(len(order) + 1)
 stages = [findings(mended(*order[:n])) for n in steps]
 off = torch.tensor([list(stage.values()) for stage in stages])
 found = off > 1e-5
-print("findings left:", found.sum(dim=1).tolist())
+print(f"findings left: {found.sum(dim=1).tolist()}")
 assert found[0].all()
 assert not found[-1].any()
 assert (found.sum(dim=1).diff() <= 0).all()

@@ -252,7 +252,7 @@ for place, model_name in enumerate(["trained", "before"]):
         size = statistic(models[place], tokens).tolist()
         both = zip(size, roles[3 * place + number], strict=True)
         row = [f"{each:.2f}" + "*" * role for each, role in both]
-        rows[f"{name}, {model_name}"] = row
+        rows[f"{name} · {model_name}"] = row
 print(table(list(rows.values()), list(rows), names))
 best = {name: each.argmax().item() for name, each in shares.items()}
 print("most:", {name: names[head] for name, head in best.items()})

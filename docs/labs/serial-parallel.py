@@ -140,7 +140,7 @@ assert min(shares[1:]) > 0.7
 # --8<-- [start:example]
 x = torch.arange(3 * 2).view(1, 3, 2)  # three tokens, two heads of size 1
 print("by view:   ", by_view(x, 2)[0, :, :, 0].tolist())
-print("transposed:", transposed(x, 2)[0, :, :, 0].tolist())
+print(f"transposed: {transposed(x, 2)[0, :, :, 0].tolist()}")
 # --8<-- [end:example]
 
 

@@ -721,7 +721,7 @@ def test_a_missing_file_is_said_clearly(browser, home, language, missing):
     page.route(f"**/{missing}", lambda route: route.fulfill(status=404, body="nothing"))
     page.goto(home + address(language, PAGE), wait_until="load")
     said = page.locator("[data-widget=browse-heads] [role=alert]").inner_text()  # once it is there
-    assert {"en": "The maps can't be shown", "zh": "无法显示权重图"}[language] in said
+    assert {"en": "The maps can't be shown", "zh": "无法显示注意力图"}[language] in said
     assert errors == []
     context.close()
 

@@ -10,11 +10,10 @@ import json
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 import exercises
 
-FILE = ROOT / "docs" / "data" / "texts" / "from-memory.json"
+FILE = exercises.DOCS / "data" / "texts" / "from-memory.json"
 TASKS = (
     "masks",
     "attention",

@@ -1,4 +1,4 @@
-"""The list of tasks to write from memory: its judges are there, its solutions those of the pages."""
+"""The list of tasks to write from memory: its judges are there, its solutions those of pages."""
 
 import json
 import re

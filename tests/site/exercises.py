@@ -33,16 +33,17 @@ PASSED = {"en": "passed", "zh": "通过"}
 
 @dataclass
 class Task:
-    """The task of a page: its test, its solution, and what else readers may write."""
+    """A task of a page: its test, its solution, and what else readers may write."""
 
     page: str
     references: list[str]
     in_lab: bool = False
+    alone: bool = True  # on its page
 
     @property
     def name(self) -> str:
         section = self.references[0].rpartition(":")[2]
-        return f"{self.page}/{section}" if self.in_lab else self.page
+        return self.page if self.alone and not self.in_lab else f"{self.page}/{section}"
 
     @cached_property
     def candidates(self) -> str:
@@ -131,9 +132,9 @@ def tasks() -> list[Task]:
     found = []
     for path in page_paths("en"):
         text = (DOCS / "en" / path).read_text(encoding="utf-8")
-        for task in TASK.findall(text):
-            found.append(Task(path.stem, INCLUDE.findall(task), path.parts[0] == "labs"))
-        assert text.count("\n/// task |") == len(TASK.findall(text)), path
+        own, in_lab = TASK.findall(text), path.parts[0] == "labs"
+        found += [Task(path.stem, INCLUDE.findall(x), in_lab, len(own) == 1) for x in own]
+        assert text.count("\n/// task |") == len(own), path
     return found
 
 

@@ -47,7 +47,7 @@ def test_minutes_are_those_of_what_is_not_folded(language, words, minutes):
 def test_an_exercise_takes_time_to_write():
     text = "# T { #t }\n\n" + "/// task | Write it\n///\n\n" * 6
     pages = [parse(text, name=name) for name in ("a.md", "labs/a.md", "from-scratch.md")]
-    assert [fragments.minutes(made) for made in pages] == [31, 31, 31]  # the last says how long
+    assert [fragments.minutes(made) for made in pages] == [31, 31, 41]  # the last says how long
     assert fragments.minutes(parse("# T { #t }\n\n/// note | Look\n///\n")) == 1
 
 

@@ -2,9 +2,10 @@
 
 ``tasks/<page>.py`` has what readers may write, in the names of the page: ``right…`` is another
 solution than the page's, ``wrong…`` a misunderstanding, told by the comment above it. That comment
-names the error where it isn't the test that refuses. A lab has several exercises, and a file for
-each, ``tasks/<lab>/<section>.py``, by the section of the exercise. What ``attacks.py`` makes of
-the page's own solution is refused as well, but scaled where a candidate ``right_scaled`` passes.
+names the error where it isn't the test that refuses. A lab has several exercises, some pages two
+tasks: there each has a file, ``tasks/<page>/<section>.py``, by the section of its test. What
+``attacks.py`` makes of the page's own solution is refused as well, but scaled where a candidate
+``right_scaled`` passes.
 
 A test says in words what is off, in both languages, and that the task is passed. No answer spoils
 what the next one is given: after each, the page's solution passes again.

@@ -19,7 +19,7 @@ WITH_WORDS = ("prose", "heading", "block")
 WORD = re.compile(r"[一-鿿]|[^\W一-鿿]+(?:['’-][^\W一-鿿]+)*")
 SECONDS = {"en": 60 / 220, "zh": 60 / 400}  # for a word, for a Chinese character
 WRITING = 5 * 60  # seconds for an exercise, beside reading it
-TIMED = {"from-scratch.md": 30}  # minutes that a page asks its reader to write for
+TIMED = {"from-scratch.md": 40}  # minutes that a page asks its reader to write for
 # To look things up in: how long they take to read says nothing.
 NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
 NOT_READ += ("changes.md", "claims.md")

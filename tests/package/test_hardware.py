@@ -7,8 +7,8 @@ import pytest
 from mhattn.costs import known_accelerator, known_accelerators
 
 GB, GIB = 10**9, 2**30
-# Dense TFLOP/s in bfloat16, bytes a second in units of a GB, bytes, as the sources print them: those
-# of the A100 and H100 print twice the first, with sparsity.
+# Dense TFLOP/s in bfloat16, bytes a second in units of a GB, bytes, as the sources print them:
+# those of the A100 and H100 print twice the first, with sparsity.
 SHEETS = {
     "a100": (624 / 2, 2039, 80 * GB),
     "a800": (312, 2039, 80 * GB),
@@ -36,7 +36,7 @@ SHEETS = {
     "trainium2": (667, 2900, 96 * GIB),
     "trainium3": (671, 4900, 144 * GIB),
 }
-# The pages and the code of each maker; a repository at one commit, or of one finished round of MLPerf.
+# The pages and the code of each maker; a repository at one commit, or one finished round of MLPerf.
 COMMIT = r"/blob/[0-9a-f]{40}/"
 ROUND = r"https://raw\.githubusercontent\.com/mlcommons/inference_results_v[\d.]+/main/"
 MAKERS = {

@@ -115,8 +115,8 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     extras = "[models]" if models_of(page) else ""
     commit = release.commit()
     wanted = f"mhattn{extras} @ git+{settings()['repo_url']}@{commit}"
-    first, why, instead = text(install).splitlines()
-    assert first == f'%pip install --quiet "{wanted}"'
+    command, why, instead = text(install).splitlines()
+    assert command == f'%pip install --quiet "{wanted}"'
     wheel = f'"{release.wheel(*["models"] * bool(extras))}"'
     assert wheel.startswith(f'"mhattn{extras} @ {settings()["site_url"]}packages/mhattn-')
     mirror = "" if page.language == "en" else "-i https://pypi.tuna.tsinghua.edu.cn/simple "

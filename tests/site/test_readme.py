@@ -42,7 +42,7 @@ def test_both_languages_have_the_same_code_and_commands():
         return [re.sub(r"  #.*", "", block) for block in blocks]
 
     assert bare(READMES[0]) == bare(READMES[1])
-    assert len(bare(READMES[0])) == 3
+    assert len(bare(READMES[0])) == 4
 
 
 @pytest.mark.parametrize("name", READMES)

@@ -311,11 +311,12 @@ function show(place) {
   const code = element("code")
   const link = element("button", words.copy_link, { type: "button", className: "md-button" })
   const lines = element("button", words.copy_python, { type: "button", className: "md-button" })
+  const card = element("button", words.card, { type: "button", className: "md-button" })
   const pythonFold = fold(words.python, element("pre", code))
   const reset = form.querySelector("[type=reset]")
   reset.hidden = false
   form.querySelector("fieldset").disabled = false
-  more.replaceChildren(element("p", [link, lines, reset], { className: "mh-calc-copy" }), sizesFold, machineFold, detailsFold, pythonFold)
+  more.replaceChildren(element("p", [card, link, lines, reset], { className: "mh-calc-copy" }), sizesFold, machineFold, detailsFold, pythonFold)
   const field = (name, value) =>
     element("label", [labelOf(name), element("input", "", { name, value, autocomplete: "off" }, { inputmode: "text" })])
 
@@ -450,6 +451,11 @@ function show(place) {
   form.addEventListener("reset", event => { event.preventDefault(); start(new URLSearchParams()) })
   form.addEventListener("submit", event => event.preventDefault())
   detailsFold.addEventListener("toggle", draw)
+  card.addEventListener("click", () => {
+    machineFold.open = true
+    form.elements.memory.focus()
+    form.elements.memory.select()
+  })
   const copy = (button, label, text) => button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(text())
     button.textContent = words.copied

@@ -1,4 +1,4 @@
-"""What an accelerator can do at most, by its maker's data sheet.
+"""What an accelerator can do at most, by its maker.
 
 The numbers stand in ``hardware.toml`` beside this file. Nothing here needs torch.
 """
@@ -13,9 +13,9 @@ __all__ = ["Accelerator", "known_accelerator", "known_accelerators"]
 
 @dataclass(frozen=True)
 class Accelerator:
-    """The peaks of one accelerator, from its data sheet.
+    """The peaks of one accelerator.
 
-    A sheet's peaks hold at its highest clock; what a program reaches is less.
+    They hold at its highest clock; what a program reaches is less.
 
     Attributes:
         name: what `known_accelerator` finds it by.
@@ -24,8 +24,12 @@ class Accelerator:
         flops: FLOPs a second, for dense products in bfloat16.
         bandwidth: bytes a second, from and to its memory.
         memory: bytes.
-        source: the address of the data sheet.
+        source: the address at which these numbers were read.
         float32_flops: FLOPs a second in float32, outside of the matrix units. None: not read.
+        maker: who makes it.
+        source_kind: ``"maker"``, its data sheet, documentation or own code; ``"quoted"``, what
+            others wrote down of it.
+        more_sources: further addresses, of what the first does not give.
     """
 
     name: str
@@ -38,6 +42,9 @@ class Accelerator:
     memory: int
     source: str
     float32_flops: int | None = None
+    maker: str = ""
+    source_kind: str = "maker"
+    more_sources: tuple[str, ...] = ()
 
     @property
     def ridge(self) -> float:
@@ -46,14 +53,14 @@ class Accelerator:
 
 
 def known_accelerators() -> tuple[str, ...]:
-    """The names of all accelerators whose data sheet was read.
+    """The names of all accelerators whose numbers could be read.
 
     Returns:
         What `known_accelerator` takes.
 
     Examples:
         >>> known_accelerators()[:3]
-        ('a100', 'h100', 'tpu-v5e')
+        ('a100', 'a800', 'h100')
     """
     return tuple(_accelerators())
 
@@ -78,7 +85,7 @@ def known_accelerator(name: str) -> Accelerator:
     if not isinstance(name, str):
         raise TypeError(f"name must be a string, got {type(name).__name__}")
     if name not in _accelerators():
-        # All names, as there are few: nobody can guess how they are spelt here.
+        # All names: nobody can guess how they are spelt here.
         names = ", ".join(_accelerators())
         raise ValueError(f"name must be one of {names}, got {name!r}")
     return _accelerators()[name]
@@ -88,4 +95,7 @@ def known_accelerator(name: str) -> Accelerator:
 @cache
 def _accelerators() -> dict[str, Accelerator]:
     text = Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8")
-    return {name: Accelerator(name, **row) for name, row in tomllib.loads(text).items()}
+    rows = tomllib.loads(text)
+    for row in rows.values():
+        row["more_sources"] = tuple(row.get("more_sources", ()))
+    return {name: Accelerator(name, **row) for name, row in rows.items()}

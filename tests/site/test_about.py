@@ -72,7 +72,8 @@ def test_line_in_both_languages():
     assert made.endswith('自己运行：<a href="downloads/masks.ipynb" download>笔记本</a> · '
                          '<a href="downloads/masks.py" download>脚本</a> · '
                          f'<a href="{release.colab(page.read(DOCS / "zh" / "masks.md"))}">'
-                         '在 Colab 中打开</a></p>')  # fmt: skip
+                         '在 Colab 中打开</a> · '
+                         '<a href="./#mirror">国内怎么装</a></p>')  # fmt: skip
 
 
 def test_what_is_looked_up_takes_no_time():

@@ -221,6 +221,8 @@ def make_project(folder):
         text, count = re.subn(r"^nav:\n( .*\n)+", NAVIGATION, text, flags=re.M)
         assert count == (name == "mkdocs.yml")
         (folder / name).write_text(text, encoding="utf-8")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):  # of the wheel
+        shutil.copy(ROOT / name, folder / name)
     for language in ("en", "zh"):
         for name, text in PAGES.items():
             path = folder / "docs" / language / name
@@ -269,6 +271,8 @@ def test_fresh_build_runs_everything_and_builds_everything(fresh):
     )
     built = set(fresh.bytes())
     assert expected | {f"zh/{name}" for name in expected} <= built
+    (wheel,) = (name for name in built if name.endswith(".whl"))
+    assert re.fullmatch(r"packages/mhattn-[\d.]+-py3-none-any\.whl", wheel)
     assert fresh.left_over() == []
     lab = (fresh.site / "labs" / "lab" / "index.html").read_text(encoding="utf-8")
     assert '<pre class="mh-output">looked</pre>' in lab

@@ -4,13 +4,14 @@ That it counts as Python does, for all sizes, is tested in test_calculator_costs
 """
 
 import re
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 import pytest
 from mhsite.pages import calculator
 from mhsite.stories.source import DOCS
 
-from mhattn.costs import known_accelerator, known_model, known_models
+from mhattn.costs import known_accelerator, known_accelerators, known_model, known_models
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
 DESKTOP = {"viewport": {"width": 1300, "height": 900}}
@@ -52,6 +53,36 @@ def test_every_known_model_is_a_preset(open_page):
     page = open_page("calculator/")
     options = page.locator("[name=model] option").evaluate_all("all => all.map(x => x.value)")
     assert options == list(known_models())
+    groups = page.locator("[name=device] optgroup").evaluate_all(
+        "all => all.map(x => [x.label, ...[...x.children].map(option => option.value)])"
+    )
+    chips = [known_accelerator(name) for name in known_accelerators()]
+    makers = dict.fromkeys(chip.maker for chip in chips)
+    assert groups == [[m, *(chip.name for chip in chips if chip.maker == m)] for m in makers]
+
+
+@each_language
+@each_screen
+def test_a_card_that_the_list_lacks(open_page, screen, language):
+    """The button leads to its three numbers, and the answers are then of no other device."""
+    page = open_page(f"{language}calculator/", **screen)
+    field = page.locator(".mh-calculator [name=memory]")
+    assert not field.is_visible()
+    page.get_by_role("button", name="我的卡" if language else "my card").click()
+    assert field.evaluate("field => field === document.activeElement")
+    for key in ("24", "Tab", "1008", "Tab", "165.2"):
+        page.keyboard.press(key) if key == "Tab" else page.keyboard.type(key)
+    mine = replace(
+        known_accelerator("h100"), memory=24 * 10**9, bandwidth=1008 * 10**9, flops=1652 * 10**11
+    )
+    cost = known_model(calculator.MODEL).serving(8192, mine)
+    left = calculator.scaled(
+        mine.memory - cost.weight_bytes - cost.cache_bytes, 1024, calculator.BYTES
+    )
+    verdict = answer(page, "memory")[1]
+    assert ("你的设备" if language else "your device") in verdict
+    assert left in verdict
+    assert answer(page, "rate")[0] == calculator.significant(10**9 / cost.step_nanoseconds)
 
 
 # --- what stands in the page ---

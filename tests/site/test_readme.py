@@ -42,7 +42,7 @@ def test_both_languages_have_the_same_code_and_commands():
         return [re.sub(r"  #.*", "", block) for block in blocks]
 
     assert bare(READMES[0]) == bare(READMES[1])
-    assert len(bare(READMES[0])) == 3
+    assert len(bare(READMES[0])) == 4
 
 
 @pytest.mark.parametrize("name", READMES)
@@ -69,9 +69,12 @@ def test_links_lead_to_files_and_pages(name):
     home, repository = settings()["site_url"], settings()["repo_url"]
     for link in re.findall(r"\]\(([^)]+)\)", text(name)):
         if link.startswith(home):
-            _, chinese, page = link.removeprefix(home).rpartition("zh/")
+            _, chinese, place = link.removeprefix(home).rpartition("zh/")
             folder = ROOT / "docs" / ("zh" if chinese else "en")
-            assert (folder / f"{page.strip('/') or 'index'}.md").is_file(), link
+            page, _, section = place.partition("#")
+            page = folder / f"{page.strip('/') or 'index'}.md"
+            assert page.is_file(), link
+            assert not section or f"{{ #{section} }}" in page.read_text(encoding="utf-8"), link
         else:
             assert link.startswith(repository) or (ROOT / link).exists(), link
 

@@ -5,13 +5,19 @@ import re
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from drawn import few_now
-from mhsite.beside import notebook
+from mhsite.beside import notebook, wheel
+from mhsite.engines import build
+from mhsite.pages import release
 from mhsite.pages.page import page_paths, read
+from mhsite.pages.settings import settings
 from mhsite.stories.source import DOCS, LANGUAGES, ROOT
 
 from mhattn.lessons import data_file
@@ -89,6 +95,81 @@ def test_the_source_archive_gives_the_same_wheel(built, tmp_path):
     run("-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=source)
     (wheel,) = tmp_path.glob("*.whl")
     assert names(wheel) == names(built[0])
+
+
+# --- the wheel of the site ---
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """The address of a site on this machine that has the wheel alone; what was asked of it."""
+    folder, asked = tmp_path_factory.mktemp("site"), []
+    ((place, content),) = wheel.files().items()
+    (folder / place).parent.mkdir(parents=True)
+    (folder / place).write_bytes(content)
+
+    class Site(SimpleHTTPRequestHandler):
+        def log_request(self, code="-", size="-"):
+            asked.append(self.path)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Site, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_pip_installs_the_wheel_of_the_site(served, tmp_path, monkeypatch):
+    """By the requirement that pages print, with no index and no git."""
+    home, asked = served
+    wanted = release.wheel("models").replace(settings()["site_url"], home)
+    assert wanted == f"mhattn[models] @ {home}{release.wheel_place()}"
+    monkeypatch.setenv("PATH", str(tmp_path))  # nothing to call
+    where = tmp_path / "installed"
+    pip = ("-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", where)
+    run(*pip, wanted, cwd=tmp_path)
+    assert asked == [f"/{release.wheel_place()}"]
+    code = "import mhattn; print(mhattn.__file__, mhattn.__version__)"
+    said = run("-c", code, cwd=tmp_path, PYTHONPATH=str(where)).split()
+    assert said == [str(where / "mhattn" / "__init__.py"), release.version]
+
+
+def test_the_wheel_of_the_site_is_the_whole_package(built, tmp_path):
+    ((place, content),) = wheel.files().items()
+    (tmp_path / "site.whl").write_bytes(content)
+    assert names(tmp_path / "site.whl") == names(built[0])
+    with zipfile.ZipFile(tmp_path / "site.whl") as files:
+        (name,) = (name for name in files.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = files.read(name).decode().splitlines()
+    assert f"Version: {release.version}" in metadata
+    assert "Requires-Dist: torch>=2.9" in metadata
+    assert "Provides-Extra: models" in metadata
+    assert Path(place).name == built[0].name
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_print_where_the_site_has_it(language):
+    home = (DOCS / language / "index.md").read_text(encoding="utf-8")
+    mirror = "https://pypi.tuna.tsinghua.edu.cn/simple"
+    assert (
+        f"```bash\npython -m pip config set global.index-url {mirror}\n"
+        f'python -m pip install "{release.wheel()}"\n```\n'
+    ) in home
+    ((_, content),) = wheel.files().items()
+    section = home.split("{ #mirror }")[1].split("```")[0]
+    assert re.findall(r"(\d+) MB", section) == [f"{len(content) / 1e6:.0f}"]
+
+
+def test_one_site_of_the_two_has_it(monkeypatch):
+    """Both link to it there."""
+    for name in ("_downloads", "_outputs", "shared_files", "pages"):
+        monkeypatch.setattr(build, name, lambda *_: {})
+    monkeypatch.setattr(build.sharing, "files", lambda *_: {})
+    monkeypatch.setattr(build.results, "figures", lambda *_: {})
+    home = settings()["site_url"]
+    assert [[*build.files(language, home)] for language in LANGUAGES] == [
+        [release.wheel_place()], []
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

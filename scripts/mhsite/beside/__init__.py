@@ -5,5 +5,6 @@
 - `search`: the index of the search field.
 - `sharing`: cards, icons and the feed.
 - `offline`: the site as a zip that needs no server.
+- `wheel`: the package, for pip.
 - `books`: the course and each section as EPUB and PDF.
 """

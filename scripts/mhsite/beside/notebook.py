@@ -151,15 +151,27 @@ def _about(page: Page, home: str) -> Iterator[str]:
         yield words.of(language, "notebook.extra")
 
 
-def _requirement(page: Page) -> str:
-    return release.requirement(*["models"] * bool(models_of(page)))
+def _extras(page: Page) -> list[str]:
+    return ["models"] * bool(models_of(page))
+
+
+def _install(page: Page) -> str:
+    """The command that installs what the page's code imports."""
+    return f'pip install "{release.requirement(*_extras(page))}"'
+
+
+def _install_without_git(page: Page) -> str:
+    """The same from the site's wheel, in Chinese with a mirror of the package index."""
+    wheel = release.wheel(*_extras(page))
+    return f'pip install{words.of(page.language, "notebook.mirror")} "{wheel}"'
 
 
 def _head(page: Page, home: str) -> Iterator[dict[str, Any]]:
     """The title, where it is from, and the cell that installs what the others need."""
     yield prose_cell("about", "\n\n".join([f"# {page.headings[0].title}", *_about(page, home)]))
-    install = f'%pip install --quiet "{_requirement(page)}"'
-    yield unrun_cell("install", install)
+    why = words.of(page.language, "notebook.without_git")
+    install = f"{_install(page)}\n# {why}\n# {_install_without_git(page)}"
+    yield unrun_cell("install", install.replace("pip install", "%pip install --quiet"))
     if your_turn.cells(page):
         yield unrun_cell("unwritten", your_turn.helper(page.language).rstrip("\n"))
 
@@ -167,7 +179,9 @@ def _head(page: Page, home: str) -> Iterator[dict[str, Any]]:
 def script(page: Page, home: str) -> str:
     """The page's code as a script in percent format, under the page's headings."""
     about = [re.sub(r"\[.*?\]\((.*?)\)", r"\1", line) for line in _about(page, home)]
-    about = [page.headings[0].title, *about, f'python -m pip install "{_requirement(page)}"']
+    commands = [f"python -m {each(page)}" for each in (_install_without_git, _install)]
+    commands.insert(0, words.of(page.language, "notebook.without_git"))
+    about = [page.headings[0].title, *about, *commands]
     parts, titles, drawn = ["".join(f"# {line}\n" for line in about)], [], False
     turns, own = your_turn.cells(page), {}
     if turns:

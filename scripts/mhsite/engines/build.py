@@ -10,7 +10,7 @@ from pathlib import Path
 from markdown import Markdown
 
 from mhsite import words
-from mhsite.beside import as_markdown, notebook, search, sharing
+from mhsite.beside import as_markdown, notebook, search, sharing, wheel
 from mhsite.pages import (
     atlas,
     calculator,
@@ -74,6 +74,8 @@ def files(language: str, home: str) -> Files:
     """All files of a language's site that are not pages; ``home`` is its address."""
     mine = pages(language)
     found = _downloads(mine, home) | _outputs(language) | shared_files(language, home)
+    if language == LANGUAGES[0]:
+        found |= wheel.files()
     return found | sharing.files(mine, language, results.figures(language))
 
 

@@ -40,13 +40,18 @@ def html(language: str) -> str:
         + "</optgroup>"
         for family, of in groupby(rows, lambda model: model.family)
     )
-    chips = [known_accelerator(name) for name in known_accelerators()]
+    chips = "".join(
+        f'<optgroup label="{escape(maker)}">'
+        + "".join(option(chip.name, chip.title, DEVICE) for chip in of)
+        + "</optgroup>"
+        for maker, of in groupby(map(known_accelerator, known_accelerators()), lambda c: c.maker)
+    )
     bits = "".join(option(n, words.of(language, "calculator.bits", count=n), 16) for n in BITS)
     counts = option("", words.of(language, "calculator.auto"), "")
     counts += "".join(option(2**i, 2**i, "") for i in range(MOST.bit_length()))
     fields = [
         choice("model", labels, models),
-        choice("device", labels, "".join(option(chip.name, chip.title, DEVICE) for chip in chips)),
+        choice("device", labels, chips),
         entry("tokens", labels, TOKENS),
         entry("batch", labels, 1),
         choice("weight_bits", labels, bits),

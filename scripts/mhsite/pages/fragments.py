@@ -172,6 +172,8 @@ def about(page: Page, address: Callable[[str], str]) -> str:
         parts.append(words.of(language, "page.downloads", notebook=notebook, script=as_script))
         if colab := release.colab(page):
             parts.append(f'<a href="{colab}">' + words.of(language, "page.colab") + "</a>")
+        if mirror := words.of(language, "page.mirror"):
+            parts.append(f'<a href="{address(".")}/#mirror">{mirror}</a>')
         if size := sum(model.megabytes for model in models_of(page)):
             parts.append(words.of(language, "page.reads_model", megabytes=size))
     line = f'<p class="mh-about">{" · ".join(parts)}</p>' if parts else ""

@@ -91,6 +91,17 @@ def requirement(*extras: str) -> str:
     )
 
 
+def wheel_place() -> str:
+    """Where the site has the package as a wheel, which `mhsite.beside.wheel` makes."""
+    return f"packages/mhattn-{version}-py3-none-any.whl"
+
+
+def wheel(*extras: str) -> str:
+    """What pip installs the package from without git: the wheel of the site."""
+    asked = f"[{','.join(extras)}]" if extras else ""
+    return f"mhattn{asked} @ {settings()['site_url']}{wheel_place()}"
+
+
 def colab(page: Page) -> str:
     """Where Colab opens a page's notebook, if the repository is one that it can read.
 

@@ -125,6 +125,11 @@ def grids_script(html: str, address: Callable[[str], str]) -> str:
     return script("grids", address) if " data-grid=" in html else ""
 
 
+def figures_script(html: str, address: Callable[[str], str]) -> str:
+    """The script by which a reader saves the figures of a page with this HTML."""
+    return script("figures", address) if 'class="mh-figure"' in html else ""
+
+
 def minutes(page: Page) -> int:
     """How long a reader takes for what isn't folded, its code as well, and for the exercises."""
     shown = list(page.unfolded())

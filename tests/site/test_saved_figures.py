@@ -1,4 +1,4 @@
-"""A reader saves figures: what arrives stands alone, says where it is from, and looks as on the page."""
+"""A reader saves figures: what arrives stands alone, and says where it is from."""
 
 import io
 import re

@@ -18,7 +18,8 @@ from mhsite.stories.source import DOCS, of_file
 from mhsite.stories.translation import PACKAGE
 
 CATALOG = DOCS / "data" / "reference.zh.po"
-ITEM = re.compile(r"(?P<name>    [*\w][\w*, ]*: )(?P<said>\S.*)")  # of Args, Raises, Attributes
+ITEM = re.compile(r"(?P<name>    [*\w][\w*, ]*: )(?P<said>\S.*)")
+WITH_ITEMS = ("Args:", "Raises:", "Attributes:")
 SECTION = re.compile(r"[A-Z]\w+:")
 
 
@@ -46,11 +47,13 @@ def pieces(docstring: str) -> Iterator[tuple[str, str, str, list[str]]]:
     Yields:
         The name that an item begins with; its words, in one line; its indentation; its lines.
     """
-    head, indent, part, in_code = "", "", [], False
+    head, indent, part, in_code, with_items = "", "", [], False, False
     for line in [*docstring.split("\n"), ""]:
         blank = not line.strip()
         in_code = not blank and (in_code or line.lstrip().startswith(">>>"))
-        item = None if in_code else ITEM.fullmatch(line)
+        if SECTION.fullmatch(line):
+            with_items = line in WITH_ITEMS
+        item = ITEM.fullmatch(line) if with_items and not in_code else None
         ends = blank or in_code or item or SECTION.fullmatch(line)
         if part and ends:
             yield _piece(head, indent, part)

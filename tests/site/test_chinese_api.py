@@ -85,7 +85,9 @@ def test_code_in_an_entry_is_that_of_the_docstring():
 
 def form(docstring):
     """The kinds of a docstring's sections, and the names in them."""
-    for section in griffe.parse_google(griffe.Docstring(docstring), warnings=False):
+    for section in griffe.parse_google(
+        griffe.Docstring(docstring), returns_multiple_items=False, warnings=False
+    ):
         value = section.value
         names = [getattr(each, "name", "") for each in value] if isinstance(value, list) else []
         kinds = [str(getattr(each, "annotation", "")) for each in value] if names else []

@@ -169,10 +169,10 @@ def test_words_of_a_card_fit_and_leave_room_for_the_figure(language):
     if language == "zh" and not sharing.chinese_font():
         pytest.skip("no Chinese font is installed")
     figure = '<svg width="9" viewBox="0 0 9 9"></svg>'
-    for page in PAGES:
-        made = source(language, page)
-        title = search.words(made.headings[0].title, language)
-        said = sharing.number(made)
+    made = [source(language, page) for page in PAGES]
+    told = {search.words(page.headings[0].title, language): sharing.number(page) for page in made}
+    for title in sorted(told, key=lambda title: len(title) + len(told[title]))[-12:]:
+        said = told[title]
         for drawn, box in ((figure, (60, 40, 1140, 300)), ("", (60, 160, 1150, 530))):
             card = sharing.card(title, drawn, language, said)
             grey = Image.open(io.BytesIO(card)).convert("L")
@@ -181,9 +181,9 @@ def test_words_of_a_card_fit_and_leave_room_for_the_figure(language):
             ink.paste(0, logo)
             left, top, right, bottom = ink.getbbox()
             inside = left >= box[0] - 2, top >= box[1], right <= box[2], bottom <= box[3]
-            assert all(inside), (page, ink.getbbox())
-        if said:
-            assert card != sharing.card(title, "", language)
+            assert all(inside), (title, ink.getbbox())
+        assert said
+        assert card != sharing.card(title, "", language)
 
 
 @each_language

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def members(parent: griffe.Object) -> Iterator[griffe.Object]:
 
 def about(member: griffe.Object, language: str) -> str:
     """The first paragraph of a docstring."""
-    return said(member, language).partition("\n\n")[0].replace("`", "")
+    paragraph = said(member, language).partition("\n\n")[0]
+    return re.sub(r"`|<(https?://[^>\s]+)>", r"\1", paragraph)
 
 
 def said(member: griffe.Object, language: str) -> str:

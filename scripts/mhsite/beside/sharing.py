@@ -53,6 +53,7 @@ NAMED = re.compile(
 NUMBER = re.compile(r"(?<![\w.-])(?!(?:19|20)\d\d(?!\d))\d+(?:[.,]\d+)*(?![A-Za-z\d])", re.ASCII)
 SENTENCE = re.compile(r"[^.?!。？！]+(?:[.?!](?=\S)[^.?!。？！]*)*[.?!。？！]*”?")
 CLAUSE = re.compile(r"[^:;：；]+[:;：；]?")
+MARKS = ",.:;?!，。：；？！、"
 ENDS = " .:;。：；"
 ASKS = re.compile("[?？]")
 POINTS = re.compile(
@@ -164,9 +165,11 @@ def _font(size: int, language: str) -> ImageFont.FreeTypeFont:
 
 
 def _lines(title: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
-    """The title in lines no wider than this, about equally long."""
+    """The title in lines no wider than this: that end with a mark if they can, or equally long."""
     lines = _filled(title, font, width)
     while len(lines) > 1 and len(closer := _filled(title, font, width := width - 20)) == len(lines):
+        if all(line[-1] in MARKS for line in lines[:-1]):
+            break
         lines = closer
     return lines
 

@@ -239,6 +239,23 @@ def test_a_cell_says_why_it_does_not_run_from_a_folder(open_file, language):
 
 
 @each_language
+@pytest.mark.parametrize("kind", ["SVG", "PNG"])
+def test_a_figure_can_be_saved_from_a_folder(open_file, open_page, language, kind, tmp_path):
+    """The same file as online: no canvas is tainted, and the address is that of the site."""
+    files = []
+    for open_, place in ((open_file, "index.html"), (open_page, "")):
+        page = open_(f"{address(language, 'masks.md')}{place}")
+        name = words.of(language, "figures.as").format(type=kind)
+        for _ in range(2):  # the second time the script is there
+            with page.expect_download() as arriving:
+                page.get_by_role("button", name=name).first.click()
+        arriving.value.save_as(tmp_path / "saved")
+        files.append((arriving.value.suggested_filename, (tmp_path / "saved").read_bytes()))
+    assert files[0] == files[1]
+    assert len(files[0][1]) > 3000
+
+
+@each_language
 def test_a_reader_goes_from_page_to_page(open_file, folder, language):
     """From the first page by links of the text, to the other language, and home."""
     below = "" if language == "en" else "zh/"

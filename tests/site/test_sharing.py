@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 from bs4 import BeautifulSoup
-from mhsite.beside import offline, sharing
+from mhsite.beside import offline, search, sharing
 from mhsite.engines import build
 from mhsite.pages import fragments, navigation, page as pages, release
 from mhsite.stories.source import DOCS, LANGUAGES
@@ -106,6 +106,84 @@ def test_a_card_shows_the_first_figure_of_its_page(site, root_url, language, pag
     middle = picture(card).convert("L").crop((100, 200, 1100, 600))
     assert middle.histogram()[255] < 0.999 * middle.width * middle.height
     assert card.read_bytes() != sharing.card(html(site, language, page).h1.text.strip())
+
+
+WITHOUT = (  # what one looks things up in
+    "bibliography.md",
+    "calculator.md",
+    "changes.md",
+    "claims.md",
+    "glossary.md",
+    "index.md",
+    "labs/index.md",
+    "questions.md",
+)
+
+
+def squeezed(text):
+    return re.sub(r"\s", "", text).lower()
+
+
+@each_language
+def test_a_card_says_a_number_of_its_page(site, language):
+    """A sentence that stands on the page or in its description, and asks nothing if one doesn't."""
+    said = {page: sharing.number(source(language, page)) for page in PAGES}
+    empty = {page for page in said if not said[page]}
+    assert len([page for page in empty if not page.startswith((*WITHOUT, "reference/"))]) < 12
+    for page in said.keys() - empty:
+        first = html(site, language, page).article.select("p")
+        text = " ".join(each.text for each in first) + DESCRIPTIONS[page][language]
+        assert squeezed(said[page]) in squeezed(text), page
+        assert re.search(r"\d", said[page])
+        assert not re.search(r"[:：;；。]$|^[a-z]+ [a-z]+ .*\.$", said[page])
+    asking = [text for text in said.values() if text.endswith(("?", "？"))]
+    assert len(asking) < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (
+            "Half of them fail. Of 21 families, 7 see everything.",
+            "Of 21 families, 7 see everything",
+        ),
+        ("Why do 3 heads fail? Two do, with 0.5.", "Two do, with 0.5"),
+        ("It loses 0.5. A head loses 0.4.", "A head loses 0.4"),
+        ("In 2026 Llama 3.1 and GPT-2 ran on an H100 (Xiao et al., 2024).", ""),
+        (
+            f"{'A very long sentence ' * 12} has 3 parts: two heads give 0.96.",
+            "Two heads give 0.96",
+        ),
+        ("With $d_k = 64$ it is 0.23.", ""),
+    ],
+)
+def test_which_sentence_is_taken(tmp_path, monkeypatch, text, number):
+    monkeypatch.setattr(sharing.navigation, "description", lambda *_: "")
+    made = pages.parse(f"# Title {{ #title }}\n\n{text}\n", DOCS / "en" / "masks.md")
+    assert sharing.number(made) == number
+
+
+@each_language
+def test_words_of_a_card_fit_and_leave_room_for_the_figure(language):
+    """Two lines of each at most, and no ink where the margin or the figure is."""
+    if language == "zh" and not sharing.chinese_font():
+        pytest.skip("no Chinese font is installed")
+    figure = '<svg width="9" viewBox="0 0 9 9"></svg>'
+    made = [source(language, page) for page in PAGES]
+    told = {search.words(page.headings[0].title, language): sharing.number(page) for page in made}
+    for title in sorted(told, key=lambda title: len(title) + len(told[title]))[-12:]:
+        said = told[title]
+        for drawn, box in ((figure, (60, 40, 1140, 300)), ("", (60, 160, 1150, 530))):
+            card = sharing.card(title, drawn, language, said)
+            grey = Image.open(io.BytesIO(card)).convert("L")
+            ink = Image.eval(grey, lambda value: 255 * (value < 220))
+            logo = (1100, 560, 1150, 610) if drawn else (410, 530, 1150, 600)
+            ink.paste(0, logo)
+            left, top, right, bottom = ink.getbbox()
+            inside = left >= box[0] - 2, top >= box[1], right <= box[2], bottom <= box[3]
+            assert all(inside), (title, ink.getbbox())
+        assert said
+        assert card != sharing.card(title, "", language)
 
 
 @each_language

@@ -92,5 +92,5 @@ class _Markdown(notebook.Plain):
             yield from super().written(block, folded, own)
             return
         yield f"## `{block.value}`\n\n"
-        for name, docstring in api.documented(block.value):
+        for name, docstring in api.documented(block.value, self.page.language):
             yield (f"### `{name}`\n\n" if name else "") + docstring + "\n\n"

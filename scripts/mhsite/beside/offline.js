@@ -4,6 +4,19 @@
 const modules = {}
 const arrived = {}  // address of such a script: what it brought, in base64
 
+const assets = document.currentScript.src
+
+/** A module that a script asks for once it needs it. */
+const imported = name =>
+  new Promise((done, fail) => {
+    if (modules[name]) return done(modules[name])
+    const script = document.createElement("script")
+    script.src = new URL(name, assets)
+    script.onload = () => done(modules[name])
+    script.onerror = () => fail(new TypeError(`there is no ${name}`))
+    document.head.append(script)
+  })
+
 /** As the browser's own, for files of this folder. */
 self.fetch = address =>
   new Promise((done, fail) => {

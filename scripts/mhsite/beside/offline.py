@@ -33,6 +33,7 @@ FRAME = """<!doctype html>
 <script src="../../offline.js"></script>
 <script src="search.js"></script>
 """  # which searches
+LATER = re.compile(r'\bimport\("\./([\w-]+\.js)"\)')  # of a module that imports nothing itself
 LEFT = re.compile(r"^(import|export)\b.*|\bimport[.(].*", re.M)
 
 
@@ -99,6 +100,7 @@ def script(name: str, code: str) -> str:
     """A module as a plain script, which keeps what it exports under its name."""
     exported = ", ".join(EXPORT.findall(code))
     code = IMPORT.sub(lambda m: f"const {m[1].replace(' as ', ': ')} = modules[{m[2]!r}]", code)
+    code = LATER.sub(r'imported("\1")', code)
     code = EXPORT.sub("", code).replace("import.meta.url", "document.currentScript.src")
     if left := LEFT.search(code):
         raise SourceError(f"mhsite.beside.offline cannot make a plain script of {name}: {left[0]}")

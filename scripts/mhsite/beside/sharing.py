@@ -23,14 +23,16 @@ from PIL import Image, ImageDraw, ImageFont
 from mhattn.show import fonts
 from mhsite import words
 from mhsite.beside import search
-from mhsite.pages import fragments
-from mhsite.pages.page import Page, read
+from mhsite.pages import fragments, navigation
+from mhsite.pages.page import Page, read, with_spans
 from mhsite.pages.settings import settings
 from mhsite.stories.source import DOCS
 
 CHANGES = "changes.md"  # has a section for each day: its id is the date
 SIZES = (32, 180, 192, 512)
 CARD = (1200, 630)
+FORMULA = "\N{END OF PROOF}"  # in the place of one
+SAYS = 30  # pixels of the letters that say a number
 FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 INK = "#1f1f1f"
 VARIABLE = re.compile(r"var\(--[\w-]+, ([^)]*)\)")
@@ -39,7 +41,24 @@ HAN = re.compile("[\u4e00-\u9fff]")
 # A Chinese character takes the mark behind it along: no line begins with one.
 PIECE = re.compile("[\u4e00-\u9fff][，。：；？！、）》]*|[^\\s\u4e00-\u9fff]+[ ]*|[ ]+")
 # A link without its markup leaves blanks: before a mark, and between Chinese characters.
-PADDED = re.compile(r" +(?=[,.;:!?)，。；：！？）、])|(?<=[一-鿿，。；：！？）、]) +(?=[一-鿿])")
+PADDED = re.compile(
+    r" +(?=[,.;:!?)，。；：！？（）、])|(?<=[，。；：！？（]) +"
+    r"|(?<=[一-鿿，。；：！？）、]) +(?=[一-鿿])"
+)
+# What is no number of the page: a source in brackets, a version, a year.
+NAMED = re.compile(
+    r"[(（][^()（）]*\b(?:19|20)\d\d[)）]|(?<=\S )[A-Z][\w-]*(?: \d[\w.]*)+"
+    r"|(?:version|transformers) [\d.]+|[\d.]+ 版"
+)
+NUMBER = re.compile(r"(?<![\w.-])(?!(?:19|20)\d\d(?!\d))\d+(?:[.,]\d+)*(?![A-Za-z\d])", re.ASCII)
+SENTENCE = re.compile(r"[^.?!。？！]+(?:[.?!](?=\S)[^.?!。？！]*)*[.?!。？！]*”?")
+CLAUSE = re.compile(r"[^:;：；]+[:;：；]?")
+MARKS = ",.:;?!，。：；？！、"
+ENDS = " .:;。：；"
+ASKS = re.compile("[?？]")
+POINTS = re.compile(
+    "It|They|That|Those|This|These|There|Here|它|这|那|其|但|却|也"
+)  # to another one
 SQUARE = re.compile(
     r'<path d="M(?P<x>\d+) (?P<y>\d+)h(?P<side>\d+)[^"]*"(?: fill-opacity="(?P<ink>[.\d]+)")?/>'
 )
@@ -56,11 +75,47 @@ def files(pages: list[Page], language: str, figures: dict[str, str]) -> dict[str
     found["assets/icons/site.webmanifest"] = json.dumps(about | {"icons": icons})
     for page in pages:
         title = search.words(page.headings[0].title, language)
-        figure = figures.get(fragments.picture(page).removeprefix("figures/"), "")
+        figure, says = (
+            figures.get(fragments.picture(page).removeprefix("figures/"), ""),
+            number(page),
+        )
         if language == "zh" and not chinese_font():
-            title, figure = "", TEXT.sub("", figure)
-        found[f"assets/cards/{page.url.replace('/', '-')}card.png"] = card(title, figure, language)
+            title, figure, says = "", TEXT.sub("", figure), ""
+        name = f"assets/cards/{page.url.replace('/', '-')}card.png"
+        found[name] = card(title, figure, language, says)
     return found
+
+
+def number(page: Page) -> str:
+    """What a page's first paragraph says in numbers: a sentence, or a part of one.
+
+    It takes at most two lines of a card; one that asks nothing, and points to no sentence before
+    it, is taken rather than another. Where there is none, the page's description may have one.
+    """
+    first = (block.text for block in page.blocks if block.kind == "prose" and block.text.strip())
+    lead = with_spans(next(first, ""), lambda span: FORMULA if span.kind == "math" else span.text)
+    lead = PADDED.sub("", " ".join(search.words(lead, page.language).split()))
+    found = [*parts(lead), *parts(navigation.description(page.name, page.language) or "")]
+    font = _font(SAYS, page.language)
+    fit = [
+        said
+        for said in dict.fromkeys(found)
+        if NUMBER.search(NAMED.sub("", said))
+        and FORMULA not in said
+        and len(_lines(said, font, 1080)) < 3
+    ]
+    said = min(
+        fit, key=lambda each: (bool(ASKS.search(each)), bool(POINTS.match(each))), default=""
+    )
+    said = said.rstrip(ENDS)
+    is_word = page.language == "en" and re.match("[a-z]+ ", said)
+    return said[0].upper() + said[1:] if is_word else said
+
+
+def parts(text: str) -> list[str]:
+    """The sentences of a text, then the parts of each."""
+    whole = [sentence.strip() for sentence in SENTENCE.findall(text)]
+    return whole + [part.strip() for sentence in whole for part in CLAUSE.findall(sentence)]
 
 
 @cache
@@ -82,18 +137,21 @@ def chinese_font() -> tuple[str, int] | None:
 
 
 @cache
-def card(title: str, figure: str = "", language: str = "en") -> bytes:
-    """A page's title above its figure; of a page without one, the title beside the logo."""
+def card(title: str, figure: str = "", language: str = "en", says: str = "") -> bytes:
+    """A page's title and what it says in numbers above its figure, or beside the logo."""
     image = Image.new("RGB", CARD, "white")
     if not figure and not title:
         _logo(image, 360, 75, 480)
         return _png(image)
-    left, width = (60, 1080) if figure else (410, 740)
-    lines = _lines(title, font := _font(52 if figure else 60, language), width)
+    left, top, width = (60, 40, 1080) if figure else (410, 190, 740)
     draw = ImageDraw.Draw(image)
-    draw.multiline_text((left, 40 if figure else 190), "\n".join(lines), INK, font, spacing=16)
+    for text, size, ink in ((title, 52 if figure else 60, INK), (says, SAYS, "#5f6368")):
+        if text:
+            lines = "\n".join(_lines(text, font := _font(size, language), width))
+            draw.multiline_text((left, top), lines, ink, font, spacing=size / 3)
+            top = draw.multiline_textbbox((left, top), lines, font, spacing=size / 3)[3] + 20
     if figure:
-        _draw(image, figure, 50 + 74 * len(lines))
+        _draw(image, figure, round(top))
         _logo(image, 1100, 560, 50)
     else:
         _logo(image, 60, 165, 300)
@@ -107,7 +165,17 @@ def _font(size: int, language: str) -> ImageFont.FreeTypeFont:
 
 
 def _lines(title: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
-    """The title in lines no wider than this, broken between words or Chinese characters."""
+    """The title in lines no wider than this: that end with a mark if they can, or equally long."""
+    lines = _filled(title, font, width)
+    while len(lines) > 1 and len(closer := _filled(title, font, width := width - 20)) == len(lines):
+        if all(line[-1] in MARKS for line in lines[:-1]):
+            break
+        lines = closer
+    return lines
+
+
+def _filled(title: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
+    """The title in lines as full as they go, broken between words or Chinese characters."""
     lines = [""]
     for piece in PIECE.findall(title):
         if lines[-1] and font.getlength((lines[-1] + piece).rstrip()) > width:

@@ -144,7 +144,7 @@ def html(made: str, page: Page, permalink: str) -> str:
     headings = iter(page.headings)
     text = HEADING.sub(lambda match: _heading(match, next(headings), permalink), text)
     text = TO_PAGE.sub(lambda match: _address(match, page), writer.put_back(text))
-    text += fragments.grids_script(text, page.up)
+    text += fragments.grids_script(text, page.up) + fragments.figures_script(text, page.up)
     return text + (running.script(page.up) if running.runs(page) else "")
 
 

@@ -9,7 +9,8 @@
   link can lead to.
 - `tables`: which table a comment asks for: `bibliography`, `glossary`, `known_models`, `measured`
   (of measurements, with `devices` beside each other), `runs` (what was trained beforehand).
-- `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference.
+- `chapters`: the road and its cards; `links`: which pages show a function; `api`: the reference,
+  `chinese_api`: its docstrings in Chinese.
 - `claims`: the conclusions of the pages, what they stand on and what became of them.
 - `museum`: every silent mistake of the pages; `traps` reads them; `exhibits`: forty, by what one
   sees.

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import griffe
 
-from mhsite.pages import cells
+from mhsite.pages import cells, chinese_api
 from mhsite.stories.source import ROOT, of_file
 
 
 def api(name: str, language: str) -> Iterator[str | tuple[str, str, str]]:
-    """What a module is about; then an entry for each of its functions, classes and methods.
-
-    What they do is said in English alone.
-    """
+    """What a module is about; then an entry for each of its functions, classes and methods."""
     # Read, not imported: a page of the reference is rendered without loading torch.
     module = _module(cells.module_of(name))
-    said = language == "en"
-    yield about(module) if said else ""
+    yield about(module, language)
     for member in members(module):
-        yield f"#{member.path}", member.name, about(member) if said else ""
+        yield f"#{member.path}", member.name, about(member, language)
 
 
-def documented(name: str) -> Iterator[tuple[str, str]]:
+def documented(name: str, language: str) -> Iterator[tuple[str, str]]:
     """A module's docstring, under no name; then each member's, under its signature."""
     module = _module(cells.module_of(name))
-    yield "", module.docstring.value if module.docstring else ""
+    yield "", said(module, language)
     for member in members(module):
         signature = member.path
         if member.is_function:
             signature = member.signature(return_type=True).replace(member.name, member.path, 1)
-        yield signature, member.docstring.value
+        yield signature, said(member, language)
 
 
 @of_file
@@ -50,7 +47,13 @@ def members(parent: griffe.Object) -> Iterator[griffe.Object]:
             yield from members(member) if member.is_class else ()
 
 
-def about(member: griffe.Object) -> str:
+def about(member: griffe.Object, language: str) -> str:
     """The first paragraph of a docstring."""
-    said = member.docstring.value if member.docstring else ""
-    return said.partition("\n\n")[0].replace("`", "")
+    paragraph = said(member, language).partition("\n\n")[0]
+    return re.sub(r"`|<(https?://[^>\s]+)>", r"\1", paragraph)
+
+
+def said(member: griffe.Object, language: str) -> str:
+    """A docstring; in Chinese as far as the catalogs have it."""
+    docstring = member.docstring.value if member.docstring else ""
+    return docstring if language == "en" else chinese_api.translated(docstring)

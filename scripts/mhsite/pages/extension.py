@@ -81,8 +81,10 @@ class _Pages(Preprocessor):
         stash = self.md.htmlStash
         writer = Writer(page, stash.store, self.links)
         text = writer.whole()
-        if script := fragments.grids_script("".join(stash.rawHtmlBlocks), writer.address):
-            text += writer.alone(script)
+        html = "".join(stash.rawHtmlBlocks)
+        for scripts in (fragments.grids_script, fragments.figures_script):
+            if script := scripts(html, writer.address):
+                text += writer.alone(script)
         if running.runs(page):
             text += writer.alone(running.script(writer.address))
         return text.split("\n")

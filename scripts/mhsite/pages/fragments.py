@@ -24,6 +24,8 @@ TIMED = {"from-scratch.md": 40}  # minutes that a page asks its reader to write 
 NOT_READ = ("index.md", "questions.md", "museum.md", "reference", "glossary.md", "bibliography.md")
 NOT_READ += ("changes.md", "claims.md")
 FORMULA_HTML = re.compile(r'<span( class="katex-html" .*)</span>(</span>(?:</span>)?)$', re.S)
+PART = re.compile(r"<(?P<tag>p|li)(?P<rest>[ >].*?</(?P=tag)>)", re.S)
+HAN = re.compile("[一-鿿]")
 FORMULA = re.compile(r'<span class="katex">.*?<annotation[^>]*>(.*?)</annotation>.*?</bdi></span>')
 
 
@@ -59,9 +61,15 @@ def figure(target: str, alt: str, language: str) -> str:
 
 
 def without_docstrings(html: str) -> str:
-    """The page with its docstrings kept out of the search: they are in another language."""
+    """The Chinese page without what its docstrings say in English: the search leaves it out."""
     before, first, after = html.partition('<div class="doc ')
-    return before + first + re.sub(r"<(p|li)(?=[ >])", r"<\1 data-search-exclude", after)
+    return before + first + PART.sub(_left_out, after)
+
+
+def _left_out(part: re.Match) -> str:
+    """A paragraph or item of the reference; one in Chinese is searched, a section's name is not."""
+    chinese = HAN.search(plain_text(part["rest"])) and "doc-section-title" not in part["rest"]
+    return part[0] if chinese else f"<{part['tag']} data-search-exclude{part['rest']}"
 
 
 def widget(block: Block, language: str, address: Callable[[str], str]) -> str:
@@ -123,6 +131,11 @@ def led_on(page: Page, address: Callable[[str], str]) -> str:
 def grids_script(html: str, address: Callable[[str], str]) -> str:
     """The script that a page with this HTML needs for its tables and maps of `stories.grids`."""
     return script("grids", address) if " data-grid=" in html else ""
+
+
+def figures_script(html: str, address: Callable[[str], str]) -> str:
+    """The script by which a reader saves the figures of a page with this HTML."""
+    return script("figures", address) if 'class="mh-figure"' in html else ""
 
 
 def minutes(page: Page) -> int:

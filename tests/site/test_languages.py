@@ -46,16 +46,31 @@ SAID = {  # an expression that does not occur: what is said
     r"[qkv的为] ?模(?=$|[，。；（])|模长": "范数",
     r"主线|入门部分|入门八讲": "入门课",
     r"\| (上图|这张图|这张表)的代码": "本图的代码，本表的代码",
-    r"^(测试|检验)：": "测试方法：",
+    r"^(测试|检验|检验方法|检查)：": "测试方法：",
     r"\| 陷阱：": "its name alone: the heading says 陷阱",
     r"编写 `": "写一个 `",
     r"## (你学会了什么|现在你会了什么)": "小结：你学会了什么",
-    r"\d %": "7%",
+    r"[\d}] %": "7%",
     "增量规则": "delta 规则",
     "键头(?![和，]一个值头)": "键值头",
     "回路|孪生|做事者|尖锐": "电路，配对提示词，行动者，集中",
     "## 问答": "问题",
     "会交谈的头|优胜者|得分": "交谈头注意力，选出来的，分数",
+    "(?<!注意力)(?<!叫)权重图": "注意力图；权重图 once, in the glossary",
+    "(停在|关注|看着?|给了?|归|遮住|放[在到])第一个词元": "首个词元",
+    r"[\d}] ?比特|十六位|[四八]位(?!数|小数)": "4 位，16 位；比特 of information alone",
+    "批量(大小|轴|为)": "批次大小，批次维",
+    "斜坡": "斜线，过渡段",
+    "漫游奇境记": "爱丽丝漫游奇境",
+    "完整的?注意力(?!层|图)": "全注意力",
+    "与偶然比|就是偶然": "随机水平",
+    r"[\d.}] 百万": "1650 万",
+    r"(页首|开头)(那幅|那张|插)图的代码|\| 表格的代码": "页首图的代码，本表的代码",
+    "数据表(?!示)|产品规格|规格书|硬件规格": "数据手册",
+    "图像块": "图块",
+    "一半的对": "一半的查询—键对，一半的特征对",
+    "### 报错 ": "报错：",
+    r"(?<!\*)\*(?!\*)[一-鿿]+\*(?!\*)": "bold, not italic, Chinese letters",
 }
 DATA = (page.DOCS / "data" / f"{name}.toml" for name in ("descriptions", "glossary"))
 PAGES = sorted((page.DOCS / "zh").rglob("*.md"))
@@ -77,10 +92,76 @@ def test_another_word_is_seen():
     planted = """碰巧 一行数 融合算子 分数和混合 尺寸 q 的模，入门部分
 /// details | 上图的代码
 测试：| 陷阱：编写 `f` 93.3 %\n## 你学会了什么
-增量规则，每个键头，孪生\n## 问答\n会交谈的头"""
+增量规则，每个键头，孪生\n## 问答\n会交谈的头
+权重图 停在第一个词元 4 比特 批量大小 斜坡 漫游奇境记 完整的注意力 与偶然比 0.5 百万
+/// details | 表格的代码
+数据表 图像块 一半的对
+### 报错 No，*更小*的"""
     assert unsaid(planted) == list(SAID.values())
     assert unsaid('msgid "碰巧"\nmsgstr "碰巧答对"\n"7 %"\n', ".po") == ["7%"]
     assert unsaid('also_zh = ["融合算子"]\nmeaning_zh = "尺寸"', ".toml") == [SAID["尺寸"]]
+
+
+# Signs of Chinese text: full-width ones, with no space beside them
+
+WHOLE = re.compile(r" \{ #[\w-]+ \}| ?\[@[^\]]*\]|`[^`]*`|\([^()]*,[^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}")  # code, shapes, lists
+STRAY = re.compile(
+    r"[，。；：！？、）”] (?=[一-鿿A-Za-z“（])|(?<=[一-鿿A-Za-z”）]) [，。；：！？、）”（“]"
+)
+HALF = re.compile(r"[一-鿿）”][,;:](?= |$|[一-鿿])|(?<![\d*])[,;:] ?(?=[一-鿿])", re.M)
+
+
+def strays(text):
+    """Spaces beside full-width signs, and half-width signs beside Chinese letters."""
+    text = WHOLE.sub("x", text)
+    found = [*STRAY.finditer(text), *HALF.finditer(text)]
+    return [text[max(0, one.start() - 9) : one.end() + 9] for one in found]
+
+
+@every("path", [path for path in CHINESE if path.name != "zh.yml"])
+def test_signs_are_full_width_and_no_space_stands_beside_them(path):
+    text, kind = path.read_text(encoding="utf-8"), path.suffix
+    assert strays("\n".join(re.findall(ITS[kind], text, re.M)) if kind in ITS else text) == []
+
+
+def test_a_stray_space_is_seen():
+    planted = ["三个词元。 一行", "看得到 “猫”", "（LayerNorm） 减去", "模型 ，每个", "误差： off"]
+    planted += ["错误: 0.6", "它们, 一个头", "前一个,训练后", "PyTorch: 错误", "损失; 梯度"]
+    assert [len(strays(text)) for text in planted] == [1] * len(planted)
+    right = "形状 (层, 12, 24)，`{'甲': 1}` 和 [上一个, 下一个]：1, 2；f(x, y)。PyTorch（torch）也是。"
+    assert strays(right) == []
+
+
+def labels_apart(code):
+    """Texts that end with a sign and are printed beside a number, with a space between."""
+    calls = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
+    for call in (call for call in calls if ast.unparse(call.func) == "print"):
+        for label in call.args[:-1]:
+            words = label.values[-1:] if isinstance(label, ast.JoinedStr) else [label]
+            yield from (
+                word.value
+                for word in words
+                if isinstance(word, ast.Constant) and re.search("[，；：]$", str(word.value))
+            )
+
+
+STORIES_AND_LABS = sorted([*STORIES.glob("*.pycon"), *source.LABS.glob("*.py")])
+
+
+@every("path", STORIES_AND_LABS)
+def test_no_space_is_printed_behind_a_sign(path):
+    twin = path.name.endswith(".zh.pycon")
+    if not twin and not translation.catalog_of(path):
+        return
+    found = sections(path) if twin else translation.chinese_sections(path)
+    for section in found.values():
+        codes = [each.source for each in section.examples()] if section.is_story else [section.text]
+        assert [label for code in codes for label in labels_apart(code)] == []
+
+
+def test_a_space_that_is_printed_is_seen():
+    code = 'print("损失：", 0.5)\nprint(f"{n} 个词元，", 2, f"损失：{n}")\nprint("损失", 1)'
+    assert [*labels_apart(code)] == ["损失：", " 个词元，"]
 
 
 class _Zeros(ast.NodeTransformer):
@@ -229,6 +310,21 @@ def names_of_models():
 
 def test_a_word_that_is_no_name_is_seen():
     assert latin("GPT-2 1558M, view(L, D), k, d_k: loss 头") == {"GPT-2", "view", "loss"}
+
+
+def test_printed_lines_and_figures_have_full_width_signs(story_results):
+    results.run()
+    lines = defaultdict(list)
+    for name, svg in results.figures("zh").items():
+        lines[name] += map(unescape, TEXT.findall(svg))
+    for name, folder in results.folders().items():
+        if name.endswith(".zh"):
+            for part in json.loads((folder / "outputs.json").read_text("utf-8")).values():
+                lines[name] += part["text"].splitlines()
+    assert sum(map(len, lines.values())) > 5000
+    found = {name: [*map(strays, each)] for name, each in lines.items()}
+    found = {name: [one for some in each for one in some] for name, each in found.items()}
+    assert {name: each for name, each in found.items() if each} == {}
 
 
 def test_figures_and_tables_of_chinese_pages_are_chinese(story_results):

@@ -101,6 +101,12 @@ def test_a_title_leads_to_its_page(ask_pages, language):
     assert {title: pages[0] for title, pages in found.items()} == titles
 
 
+def test_an_excerpt_in_chinese_has_no_space_beside_its_signs():
+    said = "每个 [知名模型](b.md)都这样 [@vaswani2017]。见 [这里](c.md)：好。"
+    expected = "每个 知名模型 都这样（Vaswani 等，2017）。见 这里：好。"
+    assert search.cut(search.words(said, "zh")) == expected
+
+
 SCORES = ASK.replace("each.location)", "[each.location, each.score])")
 
 

@@ -35,6 +35,7 @@ NAME = re.compile(r"\b[A-Za-z]+_\w+|\b[A-Z][a-z]+[A-Z]\w*")  # that somebody may
 SIMPLE = re.compile(r"\w+")
 KEPT = re.compile("\0(\\d+)\0")
 BEFORE_STOP = re.compile(r" +(?=[,;.:!?](?:\s|$))")  # where a link or a formula ended
+BESIDE_SIGN = re.compile(r" +(?=[，。；：！？、）])|(?<=[，。；：！？、（）]) +")
 UNTYPED = re.compile(r"(?:(?<![\w.])[-−]?\d*\.\d{2,}(?![\w.])|\s)+")  # by any reader: long decimals
 
 
@@ -166,7 +167,8 @@ def words(markdown: str, language: str) -> str:
 
 def span_words(span: Span, language: str) -> str:
     if span.kind == "citation":
-        return f" ({'; '.join(bibliography.short_name(key, language) for key in keys(span))}) "
+        cited = [bibliography.short_name(key, language) for key in keys(span)]
+        return f"（{'；'.join(cited)}）" if language == "zh" else f" ({'; '.join(cited)}) "
     if span.kind == "math":
         return formula(span.value)
     return span.value.strip("`") if span.kind == "code" else " "
@@ -185,4 +187,5 @@ def formula(tex: str) -> str:
 
 def cut(text: str) -> str:
     """The text without what nobody types."""
-    return BEFORE_STOP.sub("", UNTYPED.sub(" ", text)).strip()
+    text = BEFORE_STOP.sub("", UNTYPED.sub(" ", text))
+    return BESIDE_SIGN.sub("", text).strip()

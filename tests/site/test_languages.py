@@ -65,6 +65,12 @@ SAID = {  # an expression that does not occur: what is said
     "完整的?注意力(?!层|图)": "全注意力",
     "与偶然比|就是偶然": "随机水平",
     r"[\d.}] 百万": "1650 万",
+    r"(页首|开头)(那幅|那张|插)图的代码|\| 表格的代码": "页首图的代码，本表的代码",
+    "数据表(?!示)|产品规格|规格书|硬件规格": "数据手册",
+    "图像块": "图块",
+    "一半的对": "一半的查询—键对，一半的特征对",
+    "### 报错 ": "报错：",
+    r"(?<!\*)\*(?!\*)[一-鿿]+\*(?!\*)": "bold, not italic, Chinese letters",
 }
 DATA = (page.DOCS / "data" / f"{name}.toml" for name in ("descriptions", "glossary"))
 PAGES = sorted((page.DOCS / "zh").rglob("*.md"))
@@ -87,7 +93,10 @@ def test_another_word_is_seen():
 /// details | 上图的代码
 测试：| 陷阱：编写 `f` 93.3 %\n## 你学会了什么
 增量规则，每个键头，孪生\n## 问答\n会交谈的头
-权重图 停在第一个词元 4 比特 批量大小 斜坡 漫游奇境记 完整的注意力 与偶然比 0.5 百万"""
+权重图 停在第一个词元 4 比特 批量大小 斜坡 漫游奇境记 完整的注意力 与偶然比 0.5 百万
+/// details | 表格的代码
+数据表 图像块 一半的对
+### 报错 No，*更小*的"""
     assert unsaid(planted) == list(SAID.values())
     assert unsaid('msgid "碰巧"\nmsgstr "碰巧答对"\n"7 %"\n', ".po") == ["7%"]
     assert unsaid('also_zh = ["融合算子"]\nmeaning_zh = "尺寸"', ".toml") == [SAID["尺寸"]]

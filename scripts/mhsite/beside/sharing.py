@@ -32,6 +32,7 @@ CHANGES = "changes.md"  # has a section for each day: its id is the date
 SIZES = (32, 180, 192, 512)
 CARD = (1200, 630)
 FORMULA = "\N{END OF PROOF}"  # in the place of one
+INSTEAD = {"math": FORMULA, "citation": ""}  # of what a page writes otherwise
 SAYS = 30  # pixels of the letters that say a number
 FONT = Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
 INK = "#1f1f1f"
@@ -93,7 +94,7 @@ def number(page: Page) -> str:
     it, is taken rather than another. Where there is none, the page's description may have one.
     """
     first = (block.text for block in page.blocks if block.kind == "prose" and block.text.strip())
-    lead = with_spans(next(first, ""), lambda span: FORMULA if span.kind == "math" else span.text)
+    lead = with_spans(next(first, ""), lambda span: INSTEAD.get(span.kind, span.text))
     lead = PADDED.sub("", " ".join(search.words(lead, page.language).split()))
     found = [*parts(lead), *parts(navigation.description(page.name, page.language) or "")]
     font = _font(SAYS, page.language)

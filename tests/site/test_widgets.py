@@ -966,7 +966,8 @@ DONE = {
     ),
     "kernels.md": (
         "each => each.querySelector('[data-widget=which-kernel] [name=groups]').click()",
-        "() => [...document.querySelectorAll('[data-widget] :checked')].map(e => e.name || e.value)",
+        "() => [...document.querySelectorAll('[data-widget] :checked')]"
+        ".map(e => e.name || e.value)",
     ),
     "known-models.md": (
         "each => type(each.querySelector('[data-widget=atlas] select[name=two]'), 'kolibri-1')",

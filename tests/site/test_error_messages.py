@@ -113,7 +113,7 @@ def test_messages_are_what_is_raised(name, caplog, monkeypatch):
     monkeypatch.setattr(flex_attention, "_WARNINGS_SHOWN", set())
     message = " ".join(said(RAISED[name], caplog).split())
     for language in LANGUAGES:
-        asked = title(language, name).removeprefix("报错 ").removeprefix("警告 ")
+        asked = title(language, name).removeprefix("报错：").removeprefix("警告 ")
         assert all(part.strip() in message for part in asked.split("…")), message
 
 

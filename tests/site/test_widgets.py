@@ -14,6 +14,7 @@ from test_site import SIDES, address, each_language, html
 from visits import READ, VIOLATIONS, axe, each_visit
 
 from mhattn import MultiHeadAttention, trace
+from mhattn.costs import known_accelerator, known_accelerators
 
 NAMES = ("batch", "query_len", "key_len", "embed_dim", "num_heads", "num_kv_heads", "head_dim")
 TRACE = """async ([module, grid]) => {
@@ -834,6 +835,69 @@ def test_a_reader_asks_which_kernel_takes_a_mask_and_groups(open_page, language)
     assert left == ["MATH", "flex_attention"]
 
 
+# One attention on the roof of a device.
+
+KV_HEADS = {"MHA": 128, "GQA-8": 8, "MQA": 1}
+
+
+def least(kind, queries, tokens, chip):
+    """FLOPs, FLOPs a byte and seconds, with every number counted: 128 heads, two bytes a number."""
+    if kind == "MLA":  # a row of 576 numbers, of which 512 are the value; heads as wide
+        flops, numbers = 2 * queries * tokens * 128 * (576 + 512), tokens * 576
+        numbers += queries * 128 * (576 + 512)
+    else:
+        flops = 2 * queries * tokens * 128 * (128 + 128)
+        numbers = 2 * tokens * KV_HEADS[kind] * 128 + 2 * queries * 128 * 128
+    moved = 2 * numbers
+    return flops, flops / moved, max(flops / chip.flops, moved / chip.bandwidth)
+
+
+def test_the_roof_agrees_with_what_is_counted(open_page, home):
+    ask = """async ([module, calls]) => {
+        const { bound } = await import(module)
+        return calls.map(([kind, queries, tokens, chip]) => bound(kind, queries, tokens, chip))
+    }"""
+    chips = [known_accelerator(name) for name in known_accelerators()]
+    grid = itertools.product((*KV_HEADS, "MLA"), (1, 2, 7, 4096), (4096, 131_072), chips)
+    calls = [
+        ([kind, queries, tokens, {"flops": chip.flops, "bandwidth": chip.bandwidth}], chip)
+        for kind, queries, tokens, chip in grid
+    ]
+    page = open_page("roofline/")
+    found = page.evaluate(ask, [home + "assets/roof.js", [call for call, _ in calls]])
+    for ((kind, queries, tokens, _), chip), each in zip(calls, found, strict=True):
+        flops, intensity, seconds = least(kind, queries, tokens, chip)
+        assert each["flops"] == flops
+        assert each["intensity"] == pytest.approx(intensity, rel=1e-12)
+        assert each["seconds"] == pytest.approx(seconds, rel=1e-12)
+        assert each["share"] == pytest.approx(flops / seconds / chip.flops, rel=1e-12)
+
+
+@each_language
+def test_a_reader_drags_until_arithmetic_limits(open_page, language):
+    """With keys: MQA takes four new tokens on an H100, MLA one on an H200, as the page says."""
+    page = open_page(address(language, "roofline.md"))
+    there(page, "roofline.md")
+    widget = page.locator("[data-widget=roof]")
+    said = widget.locator(".mh-widget-result")
+    above = {"en": "above the ridge", "zh": "高于脊点"}[language]
+    widget.locator("[name=kind]").select_option("MQA")
+    slider = widget.locator("[name=queries]")
+    slider.focus()
+    steps = 0
+    while above not in said.inner_text():
+        page.keyboard.press("ArrowRight")
+        steps += 1
+    assert steps == 2
+    widget.locator("[name=kind]").select_option("MLA")
+    page.keyboard.press("Home")
+    slider.focus()
+    page.keyboard.press("Home")
+    assert above not in said.inner_text()
+    widget.locator("[name=device]").select_option("h200")
+    assert above in said.inner_text()
+
+
 # Every widget.
 
 WIDGETS = {
@@ -848,6 +912,7 @@ WIDGETS = {
     "block.md": ("residual",),
     "online-softmax.md": ("online-softmax",),
     "kernels.md": ("which-kernel",),
+    "roofline.md": ("roof",),
     "known-models.md": ("atlas",),
     "live-model.md": ("live-model",),
     "browse-heads.md": ("browse-heads",),
@@ -867,6 +932,7 @@ def there(page, name):
             "browse-heads.md": ".mh-tokens button",
             "two-answers": "input",
             "which-kernel": "input",
+            "roof": "input",
         }
         place.locator(ready.get(widget, ready.get(name, "button"))).first.wait_for()
 
@@ -968,6 +1034,11 @@ DONE = {
         "each => each.querySelector('[data-widget=which-kernel] [name=groups]').click()",
         "() => [...document.querySelectorAll('[data-widget] :checked')]"
         ".map(e => e.name || e.value)",
+    ),
+    "roofline.md": (
+        "each => type(each.querySelector('[data-widget=roof] [name=queries]'), '3')",
+        "() => [...document.querySelectorAll('[data-widget] :is(select, input, b)')]"
+        ".map(e => e.value || e.textContent)",
     ),
     "known-models.md": (
         "each => type(each.querySelector('[data-widget=atlas] select[name=two]'), 'kolibri-1')",

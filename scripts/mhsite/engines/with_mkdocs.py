@@ -6,6 +6,7 @@ import logging
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -27,7 +28,15 @@ from mhsite.stories.source import DOCS, ROOT
 
 ID = re.compile(r'\sid="([^"]+)"')
 TITLE = re.compile(r"<h1 id=.*?</h1>", re.S)
-BREAK = re.compile("(?<=[一-鿿]的)(?=[一-鿿]{3})|(?<=[一-鿿])(?=还是|就能)")
+WORDS = "注意力|内核|模型|函数|对比|例子|汇点|开始|做不到|哪些|什么|怎样|还是|就能"
+WORDS += "|(?<!参)与|(?<![求饱总])和"  # not within 参与, 求和
+BREAK = re.compile(f"(?<=[一-鿿]的)(?=[一-鿿]{{3}})|(?<=[一-鿿])(?={WORDS})")
+MARKED = re.compile(
+    r'<span class="katex">(?:(?!</annotation>).)*?>(?P<tex>[^<]*)</annotation>'
+    "(?:(?!</bdi>).)*</bdi></span>[，。：；、！？）」]",
+    re.S,
+)
+SHORT = 24  # letters of TeX
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>)", re.S)
 
 _drafts: dict[str, TemporaryDirectory] = {}
@@ -115,8 +124,20 @@ def lighter(output: str) -> str:
 
 
 def with_breaks(html: str) -> str:
-    """A Chinese title may break before a word that a clause begins with; styles forbid the rest."""
-    return TITLE.sub(lambda match: BREAK.sub("<wbr>", match[0]), html, count=1)
+    """A Chinese page: where its title may break, and that no line begins with a formula's mark.
+
+    A title may break before a word that a clause begins with; styles forbid the rest. A browser
+    breaks behind each part of a formula, whatever comes next.
+    """
+    html = TITLE.sub(lambda match: BREAK.sub("<wbr>", match[0]), html, count=1)
+    return MARKED.sub(_whole, html)
+
+
+def _whole(match: re.Match[str]) -> str:
+    """A formula and its mark in one, but a long one of several parts: it must fit a phone."""
+    tex = unescape(match["tex"])
+    short = match[0].count('class="katex-base"') == 1 or len(tex) <= SHORT
+    return f'<span class="mh-whole">{match[0]}</span>' if short else match[0]
 
 
 def _tell(page: Page, made, config) -> None:

@@ -149,6 +149,18 @@ def steps(page):
     return page.locator("[data-widget=online-softmax]").inner_text()
 
 
+def asks(page):
+    widget = page.locator("[data-widget=which-kernel]")
+    widget.locator("[name=mask]").check()
+    return [widget.inner_text(), page.evaluate("location.search")]
+
+
+def climbs(page):
+    widget = page.locator("[data-widget=roof]")
+    widget.locator("[name=queries]").press("End")
+    return [widget.inner_text(), page.evaluate("location.search")]
+
+
 def drags(page):
     widget = page.locator("[data-widget=birth]")
     widget.get_by_role("slider").press("End")
@@ -190,6 +202,8 @@ USES = {
     "museum.md": looks,
     "calculator.md": calculates,
     "online-softmax.md": steps,
+    "kernels.md": asks,
+    "roofline.md": climbs,
     "known-models.md": filters,
     "live-model.md": reads,
     "browse-heads.md": browses,

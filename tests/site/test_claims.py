@@ -201,7 +201,7 @@ def test_a_draw_files_what_came_of_it_and_fails_if_one_fell(register, monkeypatc
     assert "held 0 of 2 times" in mark
     assert "it was 0.00" in mark
     assert "](claims.md#it-falls)" in mark
-    assert "2 次中有 0 次成立" in claims.mark("it-falls", "zh", str)
+    assert "2 次，0 次成立" in claims.mark("it-falls", "zh", str)
     shown = claims.markdown("depth", "en")
     assert "{ #it-holds }" in shown
     assert "Three models. " in shown

@@ -364,7 +364,7 @@ def test_a_page_says_whether_seeds_or_parts_of_the_work_were_run(story, monkeypa
     said = runs.markdown("toy:trained", "en", str)
     assert "Run beforehand in 3 parts (" in said
     assert "every night a test runs one of the parts again" in said
-    assert "分 3 个部分预先运行（" in runs.markdown("toy:trained", "zh", str)
+    assert "分 3 组预先运行（" in runs.markdown("toy:trained", "zh", str)
     story.write_text(text.replace("trained(seed)", "trained(number)"), "utf-8")
     with pytest.raises(SourceError, match=r"toy\.pycon.* of trained must be called seed or part"):
         runs.markdown("toy:trained", "en", str)

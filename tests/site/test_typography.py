@@ -19,7 +19,8 @@ LINES = """() => {
         const parts = [...formula.querySelectorAll('.katex-base')]
         if (!mark || !parts.length || !formula.getClientRects().length) continue
         // One of several parts may be wider than a phone; it is left as it is.
-        if (parts.length > 1 && formula.querySelector('annotation').textContent.length > 24) continue
+        const tex = formula.querySelector('annotation').textContent
+        if (parts.length > 1 && tex.length > 24) continue
         seen += 1
         const range = document.createRange()
         range.setStart(next, mark[0].length - 1)

@@ -28,7 +28,7 @@ from mhsite.stories.source import DOCS, ROOT
 
 ID = re.compile(r'\sid="([^"]+)"')
 TITLE = re.compile(r"<h1 id=.*?</h1>", re.S)
-WORDS = "注意力|内核|模型|函数|对比|例子|汇点|开始|做不到|哪些|什么|怎样|还是|就能"
+WORDS = "注意力|内核|模型|函数|对比|例子|汇点|开始|做不到|哪些|什么|怎样|还是|就能|到底|各不相同"
 WORDS += "|(?<!参)与|(?<![求饱总])和"  # not within 参与, 求和
 BREAK = re.compile(f"(?<=[一-鿿]的)(?=[一-鿿]{{3}})|(?<=[一-鿿])(?={WORDS})")
 MARKED = re.compile(
